@@ -141,10 +141,7 @@ From = TypeVar("From", bound=ColumnSource, covariant=True)
 
 
 class Columns(Generic[From]):
-    """The columns found so far; they serve every bound rho, so a sweep over bounds is warm-started.
-
-    Thresholds that are missed by up to ``band``, in scaled values, count as reached.
-    """
+    """The columns found so far, which serve every bound rho; thresholds missed by up to ``band`` count as reached."""
 
     def __init__(self, source: From, band: float = FEASIBLE / 2, max_unexplained_gap: float = CONVERGED_GAP) -> None:
         self.source, self.N, self.band = source, source.N, band
@@ -269,10 +266,7 @@ class Columns(Generic[From]):
         return t, weights, y
 
     def thresholds(self, rho: FloatArray) -> FloatArray | None:
-        """rho (scaled), lowered to what can be reached where it is missed by less than the tolerance, or None.
-
-        Afterwards the pool holds a mixture that meets what is returned.
-        """
+        """rho (scaled), lowered to what the pool can now reach if it is missed by less than the tolerance, or None."""
         if not self.N:
             return rho
         t, _, _ = self.reach(rho, np.ones(self.N), enough=0.0)

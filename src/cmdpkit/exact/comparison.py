@@ -135,10 +135,7 @@ def _named(cmdp: CMDP, given: Any) -> dict[str, Policy | Mixture]:
 
 
 def _differences(found: Solution, lost: FloatArray, name: str, policy: Policy) -> list[Difference]:
-    """The decisions of a policy that cost something; `lost` [H, S, A] is what an action loses at the optimum's prices.
-
-    Steps at which the policy and the optimum take the same actions in a state are summed.
-    """
+    """Decisions that cost something, by the losses `lost` [H, S, A] at the prices; equal steps are summed."""
     cmdp = found.cmdp
     q = occupancy(cmdp, policy)
     cost, reach = (q * lost).sum(axis=-1), q.sum(axis=-1)
@@ -178,10 +175,7 @@ def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArra
 
 
 class Option(NamedTuple):
-    """An action in a state, and what comes of it if the optimum is followed afterwards.
-
-    Where long-run averages count, totals from here on are what is gained on those of the optimum.
-    """
+    """An action in a state, and its totals if the optimum follows; with averages, gains on those of the optimum."""
 
     action: Name  # its name
     probability: float  # with which the explained policy takes it

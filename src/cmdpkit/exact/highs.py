@@ -1,7 +1,4 @@
-"""HiGHS, the solver of linear programs, set up in one place: nothing else in the package imports `highspy`.
-
-`occupancy_lp` is the textbook method for a model with a horizon, against which column generation is compared.
-"""
+"""HiGHS set up in one place, the only one that imports `highspy`, and the textbook LP of a model with a horizon."""
 
 from __future__ import annotations
 

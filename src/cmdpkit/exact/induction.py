@@ -134,10 +134,7 @@ class Induction:
         return float(self.cmdp.mu @ V[0]), choice, self._from_start(X)
 
     def extremes(self, signal: FloatArray) -> tuple[float, float, Choice]:
-        """The least and the largest total of `signal` [1 or H, S, A], and the policy that has the latter.
-
-        One pass for both takes little longer than for one of them, because the transitions are read only once.
-        """
+        """The least and largest total of `signal` [1 or H, S, A], in one pass, and the policy that has the latter."""
         choice, V = self._choices(), self._room(2)
         given = (self.rows, readonly(signal), self._allowed)
         self.steps.backward(lambda *place: call(_extremes, self._work, *given, *place, V, choice))
@@ -271,10 +268,7 @@ def _evaluate(rows, signals, choice, draws, first, last, low, high, X, action_va
 
 @embedded
 def _action_value(rows, row, signals, n, at, s, a, then):
-    """What signal n (0 is the reward) adds up to from a step on if action a is taken in state s.
-
-    The values `then` after the last step are 0, so adding them changes nothing.
-    """
+    """Total of signal n (0 is the reward) from a step on after action a in state s; `then` is 0 after the last step."""
     value = _signal(signals, n, at, s, a)
     for i in range(rows.indptr[row], rows.indptr[row + ONE]):
         value += rows.prob[i] * then[rows.successors[i], n]

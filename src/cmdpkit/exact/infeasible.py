@@ -91,18 +91,14 @@ def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
     conflict = [n for n in range(cmdp.N) if y[n] > MIN_CLASH_MULTIPLIER]
     for n in list(conflict):  # a bound that is not needed for the clash is left out of it
         rest = [m for m in conflict if m != n]
-        if rest and _clash(cmdp, pool, rest):
-            conflict = rest
+        if rest:
+            smaller = columns_of(subject_to(cmdp, rest), ranges=pool.source.ranges.of(rest))
+            if smaller.thresholds(smaller.scaled(cmdp.rho[rest])) is None:
+                conflict = rest
     names = tuple(cmdp.constraints[n].name for n in conflict)
     best = [pool.price(np.eye(1, 1 + cmdp.N, 1 + n)[0])[1].w[n] for n in range(cmdp.N)]
     own = np.array(best) * pool.units[1:] + pool.offsets[1:]
     return Infeasible(cmdp, compromise, own * cmdp.signs + 0.0, names)  # type: ignore[arg-type]
-
-
-def _clash(cmdp: CMDP, pool: Pool, subset: list[int]) -> bool:
-    """Whether these constraints alone are infeasible."""
-    smaller = columns_of(subject_to(cmdp, subset), ranges=pool.source.ranges.of(subset))
-    return smaller.thresholds(smaller.scaled(cmdp.rho[subset])) is None
 
 
 def subject_to(cmdp: CMDP, constraints: list[int], r: FloatArray | None = None) -> CMDP:

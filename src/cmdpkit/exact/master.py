@@ -38,10 +38,7 @@ MAX_GAP_LEFT = 0.9  # a round at other prices than the master's that leaves a la
 
 
 def hull(w: FloatArray, v: FloatArray, rho: float, band: float) -> tuple[FloatArray, FloatArray, float]:
-    """The one-constraint master in closed form: the upper hull of the points (w, v) to the right of rho.
-
-    Points that miss rho by no more than `band` count as reaching it. Returns weights, the multiplier and the value.
-    """
+    """Weights, multiplier and value with one constraint: the upper hull of the points (w, v) with w >= rho - `band`."""
     weights = np.zeros(len(w))
     met = w >= rho - band
     top = np.flatnonzero(met)[v[met].argmax()]
@@ -64,11 +61,7 @@ def hull(w: FloatArray, v: FloatArray, rho: float, band: float) -> tuple[FloatAr
 
 
 def looser_price(w: FloatArray, v: FloatArray, rho: float, value: float) -> float:
-    """The smallest price of one constraint at which none of the points (w, v) is better than `value` at rho.
-
-    At a kink of the trade-off every price between the slopes on both sides proves the optimum; this is the slope on the
-    side of looser bounds.
-    """
+    """The smallest price of one constraint that proves `value` at rho; at a kink, the slope towards looser bounds."""
     below = w < rho - CLEARLY
     slopes = (v[below] - value) / (rho - w[below])
     return max(0.0, float(slopes.max(initial=0.0)))

@@ -107,10 +107,7 @@ class OneClass(NamedTuple):
 
 @dataclass(frozen=True)
 class StationarySolution(Solution):
-    """The optimum of a model without a horizon, in the user's units and sense.
-
-    `value` and `utilities` are in the criterion's own unit: discounted totals, long-run averages, or totals.
-    """
+    """The optimum without a horizon; values are discounted totals, averages or totals, in the user's units."""
 
     policy: Policy | Mixture  # type: ignore[assignment]  # a mixture only where no single policy attains the optimum
     attained: bool = True  # False if stationary policies only come near the optimum
@@ -137,10 +134,7 @@ class StationarySolution(Solution):
 
     @cached_property
     def bias(self) -> FloatArray:
-        """Relative values [1 + N, S] of reward and utilities under the policy: what it is worth to be in a state.
-
-        Zero at one recurrent state; for totals, the expected totals themselves.
-        """
+        """Relative values [1 + N, S] of reward and utilities, zero at one recurrent state; for totals, the totals."""
         if isinstance(self.policy, Mixture):
             raise CmdpkitError("a mixture of policies has no relative values of its own; ask for those of a part")
         c = self.cmdp.compact

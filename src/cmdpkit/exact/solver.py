@@ -110,12 +110,7 @@ def refuse_threads(cmdp: CMDP, threads: Threads) -> None:
 
 
 def solve_fully(
-    cmdp: CMDP,
-    method: str = "auto",
-    *,
-    threads: Threads = None,
-    watch: Watch | None = None,
-    bridge: float = BRIDGE,
+    cmdp: CMDP, method: str = "auto", *, threads: Threads = None, watch: Watch | None = None, bridge: float = BRIDGE
 ) -> Solution:
     """The same as `solve` for callers that need the optimum: Ctrl-C is not caught unless there is a ``watch``."""
     _check(cmdp, method)
@@ -132,10 +127,7 @@ def _check(cmdp: CMDP, method: str) -> None:
 
 
 def solve_in(pool: Pool, cmdp: CMDP, method: str, watch: Watch, *, interruptible: bool = False) -> Solution:
-    """Solve a model with a pool of policies made for it, perhaps with other bounds.
-
-    With ``interruptible``, the first Ctrl-C makes the best policy found so far the answer.
-    """
+    """Solve a model with a pool made for it, perhaps with other bounds; if ``interruptible``, Ctrl-C ends it early."""
     rho = pool.thresholds(pool.scaled(cmdp.rho))
     if rho is None:
         raise explain_infeasible(cmdp, pool)
@@ -184,11 +176,7 @@ class _Candidate:
 
     @property
     def excess(self) -> float:
-        """Largest shortfall beyond a bound's tolerance, in units of that tolerance; 0 or less if all are met.
-
-        True values may be lower than the computed ones by the rounding error, so that much of the tolerance is not
-        used.
-        """
+        """Largest shortfall, with rounding, beyond a bound's tolerance and in units of it; 0 or less if all are met."""
         tolerance = self.pool.source.ranges.tolerance[1:]
         return float(((self.cmdp.rho - self.found.least[1:] - tolerance) / tolerance).max(initial=-np.inf))
 

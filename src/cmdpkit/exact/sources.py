@@ -115,11 +115,7 @@ def columns_of(
     threads: Threads = None,
     bridge: float = BRIDGE,
 ) -> Pool:
-    """A pool for a model.
-
-    `Columns` describes ``band``. ``ranges``, where they are known already, and ``threads`` are for models with a
-    horizon, ``bridge`` is for averages.
-    """
+    """A pool for a model; ``band`` as in `Columns`, ``ranges`` (with a horizon) if known, ``bridge`` for averages."""
     if not cmdp.criterion.stationary:
         return Columns(Horizon(cmdp, ranges, threads), band)
     c, criterion = cmdp.compact, cmdp.criterion

@@ -196,13 +196,7 @@ def _is_finite(x: object) -> bool:
 
 
 def tradeoff(
-    cmdp: CMDP,
-    name: str,
-    n: int = 21,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    threads: Threads = None,
+    cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, high: float | None = None, threads: Threads = None
 ) -> Tradeoff:
     """The optimal value for ``n`` different bounds of one constraint, evenly spaced from ``low`` to ``high``.
 

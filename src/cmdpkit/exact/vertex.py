@@ -313,10 +313,7 @@ class _Walk:
 
 
 def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
-    """A combination of the columns of effects [binding, directions] that is zero, or None if they are independent.
-
-    Singular values of at most `least` count as zero.
-    """
+    """A combination of the columns of effects [binding, directions] that is zero up to `least`, if there is one."""
     rows, columns = effects.shape
     if rows == 0:
         return np.asarray(np.eye(1, columns)[0])

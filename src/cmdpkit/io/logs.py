@@ -127,7 +127,8 @@ class _Reader:
                 self.faults.add("step is not a whole number", i, told, "correct it")
         self.declared = tuple(self._declared(name, ranges) for name in signals)
         self._check_ranges(signals)
-        self.episode = self._episodes()
+        numbers = {name: k for k, name in enumerate(dict.fromkeys(self.names["episode"]))}  # in the order of first rows
+        self.episode = np.array([numbers[name] for name in self.names["episode"]], dtype=np.int64)
         self._drop_faulty()
 
     def _declared(self, name: str, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float] | None:
@@ -161,13 +162,6 @@ class _Reader:
                         outside.add(f"{shown(name)} is outside of its declared range", i, told,
                                     "correct the row or the range")  # fmt: skip
         outside.check()
-
-    def _episodes(self) -> IntArray:
-        """The number of each row's episode, in the order of first rows; a row without one belongs to its neighbours."""
-        numbers: dict[Any, int] = {}
-        for name in self.names["episode"]:
-            numbers.setdefault(name, len(numbers))
-        return np.array([numbers[name] for name in self.names["episode"]], dtype=np.int64)
 
     def _drop_faulty(self) -> None:
         """Leave the episodes out of further checks in which a mistake was found."""

@@ -165,7 +165,8 @@ def read_explicit(
         model = umb.read(path)
     else:
         given = prism.beside(path) if rewards is None else rewards
-        model = prism.read(path, {name: _paths(files) for name, files in given.items()})
+        lists = {name: [x] if isinstance(x, str | os.PathLike) else x for name, x in given.items()}
+        model = prism.read(path, {name: [Path(file) for file in files] for name, files in lists.items()})
     judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
     with reading(path):
         return model.problem(reward, listed(constraints), start, **judged, renormalise=renormalise)
@@ -198,7 +199,3 @@ def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Pa
     for target, text in written:
         write_text(target, text, overwrite=overwrite)
     return path
-
-
-def _paths(files: PathLike | Sequence[PathLike]) -> list[Path]:
-    return [Path(files)] if isinstance(files, str | os.PathLike) else [Path(file) for file in files]

@@ -213,10 +213,7 @@ def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> LocatedTable:
 
 
 def _policy_of(path: Path, document: LocatedTable, cmdp: CMDP | None = None) -> Policy:
-    """The policy that a document describes; every step and state must be given exactly once.
-
-    With a model, states may be left out where there is only one action.
-    """
+    """The policy of a document; every step and state is given once, or with a model left out if it has one action."""
     fields = Fields(path, "policy", document)
     steps = _steps(fields)
     H, timed = steps or 1, steps is not None
@@ -401,10 +398,7 @@ def _read_columns(
 def _of_lines(
     choice: NDArray[np.int32], A: int, place: NDArray[Any], a: NDArray[Any], p: NDArray[Any]
 ) -> tuple[Any, tuple[Any, Any]] | None:
-    """The policy of lines with their places h * S + s, actions and probabilities; it is written into ``choice`` [H, S].
-
-    None unless every place has exactly one distribution.
-    """
+    """The policy, put into ``choice`` [H, S], of lines at places h * S + s; None unless each has one distribution."""
     flat, sure = choice.reshape(-1), p == 1.0
     flat[place[sure]] = a[sure]
     taken = int((flat >= 0).sum())

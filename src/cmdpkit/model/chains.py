@@ -47,10 +47,7 @@ LAST_SWEEPS = 200_000  # sweeps after which pricing gives up
 
 
 def factor_work(P: Any) -> float:
-    """Estimated work S b^2 of an elimination, where b is the bandwidth; infinite if the band takes too much memory.
-
-    Few states count as no work: full matrices are used for them.
-    """
+    """Estimated work S b^2 of an elimination with bandwidth b; 0 for few states, inf if the band exceeds the memory."""
     S = P.shape[0]
     if S <= FULL:
         return 0.0
@@ -193,10 +190,7 @@ def within(P: Any, members: IntArray) -> Any:
 
 
 def long_run_shares(P: Any, mu: FloatArray) -> tuple[FloatArray, list[tuple[IntArray, float]]]:
-    """Share of time [S] that the chain spends in each state when it starts from mu, and (class, probability) pairs.
-
-    Several recurrent classes are entered with the probabilities of absorption into them.
-    """
+    """Share of time [S] in each state from the start mu, and (class, probability of absorption into it) pairs."""
     S = P.shape[0]
     classes = closed_classes(P)
     recurrent = np.zeros(S, dtype=bool)

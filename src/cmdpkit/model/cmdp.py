@@ -440,10 +440,7 @@ class CMDP(Shown):
         return f"CMDP({self.criterion}, S={self.S}, A={self.A}, N={self.N}{bounds})"
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that defines the problem, names included.
-
-        The grid, numbers given for actions that do not exist, and the sign of a zero do not count.
-        """
+        """SHA-256 of the problem and its names, without the grid, numbers of missing actions, and signs of zeros."""
         judged: Any = self.criterion if self.criterion.stationary else self.H
         bounds = tuple(replace(c, bound=c.total, per_step=False) for c in self.constraints)
         digest = hashlib.sha256(repr((judged, self.kernel.shape, bounds)).encode())

@@ -184,10 +184,7 @@ class _Listener(event.Listener):
 
 @contextmanager
 def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
-    """While the block runs, call ``tell(True)`` when something begins to be compiled and ``tell(False)`` after it.
-
-    Functions that are loaded from disk are not compiled. All threads of this process count.
-    """
+    """In the block, call ``tell(True)`` when any thread begins to compile something, and ``tell(False)`` after it."""
     with event.install_listener("numba:compile", _Listener(tell)):
         yield
 

@@ -1,7 +1,4 @@
-"""Constraints as users state them: a name, "at least" or "at most", and a bound on an expected total.
-
-`Scale` converts signals and totals between the user's units and the unit interval that learners work in.
-"""
+"""Constraints as users state them, and `Scale`, which maps signals and totals to the unit interval and back."""
 
 from __future__ import annotations
 

@@ -119,10 +119,7 @@ def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *,
 
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Q [H, S, A] and V [H+1, S] of a per-step signal [1 or H, S, A] under pi, the table of a policy of the model.
-
-    Q is 0 where no action exists.
-    """
+    """Q [H, S, A], 0 where no action exists, and V [H+1, S] of a signal [1 or H, S, A] under the policy table pi."""
     Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
     V = np.zeros((cmdp.H + 1, cmdp.S))
     c = cmdp.compact

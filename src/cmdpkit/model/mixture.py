@@ -1,8 +1,4 @@
-"""Mixtures of policies, turned into one Markov policy and back.
-
-A mixture has the same values as the Markov policy that is computed from its occupancy (Lemma 2 of arXiv 2309.15395).
-`markov` turns a mixture into such a policy, and `decompose` turns a policy into a mixture.
-"""
+"""Mixtures turned into one Markov policy of the same occupancy and values (`markov`), and back (`decompose`)."""
 
 from __future__ import annotations
 
@@ -48,7 +44,7 @@ class Mixture:
 
 
 def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
-    """The Markov policy that has the occupancy of a mixture, and therefore its values (Lemma 2).
+    """The Markov policy that has the occupancy of a mixture, and therefore its values (Lemma 2 of arXiv 2309.15395).
 
     Where the mixture never goes, the first policy's decision is kept. Long-run averages are refused: there a mixture
     may divide its time between classes of states that no single policy visits in the same proportion.
@@ -81,10 +77,7 @@ def _by_step(cmdp: CMDP, mixture: Mixture) -> Iterator[FloatArray]:
 
 
 def _conditional(q: FloatArray, default: FloatArray) -> FloatArray:
-    """q[..., a] / sum_a q[..., a] for an occupancy q [..., A], and the default where that is not reached.
-
-    However small an occupancy is, it counts: large signals may be collected there.
-    """
+    """q[..., a] / sum_a q[..., a] of an occupancy q [..., A], however small, and the default where it is zero."""
     q = np.where(q > SMALLEST_OCCUPANCY, q, 0.0)
     reached = q.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):

@@ -362,10 +362,7 @@ class Policy(Shown):
         return array
 
     def stochastic_decisions(self, reach: FloatArray | None = None) -> list[Decision]:
-        """Every (step, state) with more than one possible action; with ``reach`` [H, S], only those ever reached.
-
-        The step of a stationary policy's decisions is None.
-        """
+        """Every (step, state) that draws, or with ``reach`` [H, S] those reached; the step is None if stationary."""
         h, s, p = all_rows(self.decisions, self.shape[0])
         several = (p > NEGLIGIBLE).sum(axis=-1) > 1
         if reach is not None:
@@ -391,10 +388,7 @@ class Policy(Shown):
     __hash__ = None  # type: ignore[assignment]
 
     def plot(self, *, size: float | tuple[float, float] | None = None) -> Figure:
-        """A matplotlib figure: the action at every step in every state, one colour per action.
-
-        ``size`` is the width in inches, or width and height.
-        """
+        """A figure with one colour per action, by step and state; ``size`` is width, or width and height, in inches."""
         return showing.draw(self, size=size)
 
     def __repr__(self) -> str:

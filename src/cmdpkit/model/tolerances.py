@@ -1,8 +1,4 @@
-"""Every tolerance that separates rounding from meaning, with the sentence that it decides.
-
-Settings of a search, such as a number of rounds, stay where they are used; parameters of learners are fields of their
-presets.
-"""
+"""Every tolerance that separates rounding from meaning, with the sentence that it decides; no settings of a search."""
 
 from typing import Final
 

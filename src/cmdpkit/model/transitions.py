@@ -203,10 +203,7 @@ class Kernel:
 
 
 class Compact(NamedTuple):
-    """The arrays that compiled code reads.
-
-    Each array has its own T, which is 1 if it does not depend on the step, and H otherwise: index it with h % T.
-    """
+    """The arrays that compiled code reads, each with its own T (1 if all steps are the same, else H): use h % T."""
 
     indptr: IntArray  # [T*S*A + 1], where each row of `Kernel` begins in the two arrays below
     successors: NDArray[np.int32]  # [nonzeros], possible next states

@@ -1,7 +1,4 @@
-"""Checks of the arguments of a model, such as arrays, masks and names. Errors say what is wrong and what is right.
-
-`Positions` finds names in a list, also among millions of them.
-"""
+"""Checks of the arguments of a model: arrays, masks, names. `Positions` finds names, also among millions of them."""
 
 from __future__ import annotations
 
@@ -78,10 +75,7 @@ def without_forbidden(r: FloatArray, allowed: BoolArray) -> tuple[BoolArray, tup
 def read_signal(
     what: str, x: FloatArray, allowed: BoolArray, steps: float, place: Callable[[int, int, int, int], str]
 ) -> FloatArray:
-    """x with zeros where no action exists; an error at the first entry that is not finite, where ``place`` says.
-
-    ``steps`` is how many steps a total counts.
-    """
+    """x with zeros where no action exists; entries that are not finite are refused. A total counts ``steps`` steps."""
     largest = np.finfo(float).max / (4 * steps)  # totals, and their differences, must be finite too
     bad = np.argwhere(~(np.abs(x) <= largest) & allowed)
     if len(bad):
@@ -120,11 +114,7 @@ def check_horizon(horizon: Any) -> None:
 
 
 def names_of(what: str, names: Iterable[Any] | None, n: int) -> Sequence[Name]:
-    """Names as the user's own objects; the default names are 1, 2, ..., n.
-
-    What cannot be a key of a dictionary becomes its text. The texts of all names must differ, because files and tables
-    show nothing else.
-    """
+    """Names as the user's objects (texts if unhashable), by default 1..n; their texts, shown in files, must differ."""
     if names is None:
         return range(1, n + 1)
     if isinstance(names, range) and names == range(1, n + 1):

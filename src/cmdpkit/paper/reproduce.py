@@ -51,10 +51,7 @@ DRAWN_ALGORITHMS = ("pri", "cl-pri")  # whose policies are drawn next to the opt
 
 
 def write_figures(study: Study, folder: Path) -> tuple[Path, ...]:
-    """Draw regret and violation of every problem, multipliers, and policies on a grid; returns the paths of the files.
-
-    Files of these names are replaced, others in the folder stay as they are.
-    """
+    """Draw regret, violation, multipliers and policies on grids, replacing such files; returns their paths."""
     make_folder(folder)
     groups = study.groups()
     by_env = {env: [x for x in groups if x.run.env == env] for env in dict.fromkeys(x.run.env for x in groups)}

@@ -321,11 +321,6 @@ def _restored(value: Any) -> Any:
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def _bound_entry(c: Constraint) -> Plain:
-    """A constraint; a bound per step also has the number of steps that a value counts."""
-    return {"name": c.name, "sense": c.sense, "bound": c.bound, **({"steps": c.scale} if c.per_step else {})}
-
-
 def body_of(record: RunRecord) -> Plain:
     """All parts of a record except its curves, as plain values."""
     return {
@@ -334,7 +329,10 @@ def body_of(record: RunRecord) -> Plain:
         "seconds": record.seconds,
         "versions": record.versions,
         "checkout": None if record.checkout is None else vars(record.checkout),
-        "constraints": [_bound_entry(c) for c in record.constraints],
+        "constraints": [  # a bound per step also has the number of steps that a value counts
+            {"name": c.name, "sense": c.sense, "bound": c.bound, **({"steps": c.scale} if c.per_step else {})}
+            for c in record.constraints
+        ],
         "optimum": record.optimum,
         "policy_value": record.policy_value,
         "policy_utilities": record.policy_utilities,

@@ -169,10 +169,7 @@ def _legend(ranges: Sequence[TotalRange]) -> Text:
 
 
 def separation(found: Solution, rows: Sequence[Separation] | None) -> RenderableType:
-    """What each action of the optimum is worth, the most decisive first; None stands for not computed.
-
-    Where a state has one action only, there is nothing to tell apart, and its row is only counted.
-    """
+    """Worth of the optimum's actions, most decisive first, None if unknown; those without a choice are counted."""
     if rows is None:
         used = found.used
         how = remedy("cmdpkit.diagnose(model, separation=True)", "--separation")

@@ -349,10 +349,7 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
 
 
 def keeps_bounds(group: Group, *, final: bool) -> bool:
-    """Whether a group keeps every bound on average over its seeds, in the totals of its runs or by its final policies.
-
-    Where nothing is known about that, nothing speaks against it.
-    """
+    """Whether every bound is kept on average over seeds, in totals or by final policies, as far as that is known."""
     if final:
         misses = policy_misses(group)
         return misses is None or bool((misses.mean(axis=0) <= 0).all())
@@ -426,10 +423,7 @@ class Sweep(NamedTuple):
 
 
 def sweep(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Sweep:
-    """A metric against a parameter that differs between the groups; those in which it was not set are left out.
-
-    ``parameter`` is a name such as "algo.eta", or "eta" where only one parameter is called so.
-    """
+    """A metric against a parameter ("algo.eta", or "eta" where that is clear), of the groups that have set it."""
     check_metric(found, metric)
     known = sorted({name for group in found for name in parameters_of(group.run)})
     fitting = [name for name in known if parameter in (name, name.partition(".")[2])]

@@ -1,8 +1,4 @@
-"""A policy as a person wants to see it: a board with arrows, a table of decisions, or a summary of what it does.
-
-Of the policy of a solution, only decisions that it can meet are shown: one in a state that is never reached at that
-step says nothing.
-"""
+"""A policy as a board with arrows, a table of decisions or a summary; of a solution, only what it can meet."""
 
 from __future__ import annotations
 

@@ -135,10 +135,7 @@ def numbered(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def headlines(rows: Sequence[Row]) -> list[str]:
-    """How many figures are as published, differ or are undecided: one sentence per kind that occurs, with its meaning.
-
-    The kind "ours" is not judged and hence not counted.
-    """
+    """How many figures are as published, differ or are undecided: a sentence per kind but "ours", with its meaning."""
     said = []
     for kind, meaning in KINDS.items():
         found = [row.verdict.agrees for row in rows if row.kind == kind]

@@ -36,10 +36,7 @@ LISTED = ("violation", "strong_violation", "realised_violation", "realised_utili
 
 
 def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
-    """One row per seed of one request, and their mean; where there are more than ``most`` seeds, the mean alone.
-
-    The rows are the entries of ``cmdpkit learn --json``.
-    """
+    """One row per seed, as in ``cmdpkit learn --json``, and their mean; for more than ``most`` seeds the mean alone."""
     entries = [record.to_dict() for record in records]
     constraints = tuple(label(c.name) for c in records[0].constraints)
     meanings, lengths = MEANINGS[records[0].run.unit], {record.run.episodes for record in records}
@@ -199,10 +196,7 @@ def _certified(record: RunRecord, found: Certificate) -> list[Text]:
 
 
 def learned_data(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """One request for several seeds: what was asked, the optimum, and one entry per seed.
-
-    The length is null where a rule has ended the runs after different numbers of episodes or steps.
-    """
+    """One request for several seeds: what was asked (length null if it varies), the optimum, one entry per seed."""
     first = records[0]
     return {
         "env": first.run.env,

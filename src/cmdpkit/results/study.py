@@ -1,8 +1,4 @@
-"""A study: finished runs, to be looked at together, and the folder that keeps them.
-
-`cmdpkit.results.groups` computes what can be said of them; tables, figures and the report show it. A folder of runs
-holds more than their records: the models, a title, and figures published elsewhere.
-"""
+"""A study: finished runs, to be looked at together, and their folder with models, title and published figures."""
 
 from __future__ import annotations
 

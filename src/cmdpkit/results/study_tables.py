@@ -37,10 +37,7 @@ def study_tables(found: Iterable[Group]) -> list[Table[Group]]:
 
 
 def group_table(found: Sequence[Group]) -> Table[Group]:
-    """One row per group of runs on one problem: regret and violation in all forms, and what became of the policies.
-
-    Expected totals are shown where a model made them known, and observed ones where there was no model.
-    """
+    """One row per group of runs on one problem; totals are expected ones where a model gives them, else observed."""
     modelled = any(g.has("regret") or g.has("violation") for g in found)
     shown = KINDS[:2] if modelled else KINDS[2:]
     unit = found[0].run.unit
@@ -170,10 +167,7 @@ class Pair(NamedTuple):
 def comparison_tables(
     every: Iterable[Group], against: str, name: str = "regret", n: int | None = 0
 ) -> list[Table[Pair]]:
-    """One table per problem that has a group called ``against``: every other group minus that one, paired by seed.
-
-    The p of all tables together are corrected by Holm's method.
-    """
+    """Per problem, each group minus the one called ``against``, paired by seed; Holm corrects the p of all tables."""
     problems = by_problem(every).values()
     against = _resolved([group for found in problems for group in found], against)
     others = [(found, other) for found in problems for other in found if other.label == against]

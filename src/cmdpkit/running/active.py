@@ -63,11 +63,7 @@ def row_of(world: World, learner: Learner) -> FloatArray:
 
 
 def _point(world: World, learner: Learner) -> dict[str, Any]:
-    """The present value of every curve by name: a number, or [N] for violations, utilities and multipliers.
-
-    The certified gap stands second. Until `with_gap` changes it, it is what needs no proof: no two policies differ by
-    more.
-    """
+    """Every curve now, a number or [N]; the certified gap, second, is the range of values until `with_gap`."""
     tally = world.tally()
     now: dict[str, Any] = {unit_of(world.criterion): float(tally.episodes)}
     if learner.certifies:
@@ -170,10 +166,7 @@ def certificate_of(world: World, learner: Learner) -> Certificate | None:
 
 
 def certified_now(active: ActiveRun) -> Certificate | None:
-    """The certificate at this point of the run, which is computed once; None if it cannot be computed.
-
-    If it raises an error the run goes on without it, and the record says why.
-    """
+    """The certificate at this point of the run, computed once, or None; the record says why if it raised an error."""
     if active.certified is None or active.certified[0] != active.done:
         try:
             found = certificate_of(active.world, active.learner)
@@ -242,11 +235,7 @@ def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path |
 
 
 def _check_fits(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
-    """Refuse a saved run that contradicts itself or the run that is to be continued.
-
-    Random stream and world must have arrays of the same types and shapes as before the first episode, except for those
-    of the world that grow. The learner checks its own arrays.
-    """
+    """Refuse a saved run that contradicts itself or the run to be continued; the learner checks its own arrays."""
     run, done, rows, width = active.run, int(arrays["done"]), arrays["rows"], len(row_of(active.world, active.learner))
     if done < 0 or (done > run.episodes and not run.anytime):
         raise _contradicts(path, f"it has done {done} episodes of {run.episodes}")
@@ -346,10 +335,7 @@ Report = Callable[[Progress], None]
 def in_threads(
     work: Callable[[Item, Report], Result], items: Sequence[Item], threads: int, report: Report | None = None
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Yield every item with the result of ``work(item, report)``, in the order in which they end.
-
-    At most ``threads`` items are worked on at once. Close the generator to stop those that are under way.
-    """
+    """Yield items with ``work(item, report)`` as they end, at most ``threads`` at once; closing stops the others."""
     stop = threading.Event()
     told = stoppable(stop, report)
     pool = ThreadPoolExecutor(threads)

@@ -170,10 +170,7 @@ def learn_many(
 
 
 def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
-    """The longest run in a folder that was asked for in the same words and was ended by a rule.
-
-    A run that was to stop when it is certified has ``certified`` among its parameters, which need not be repeated.
-    """
+    """The longest run in a folder that a rule has ended, asked for in the same words; ``certified`` may be left out."""
     if out is None:
         raise CmdpkitError("to continue runs, say in which folder they are kept: give out=, on the command line --out")
     same = (run, replace(run, params={"certified": True, **run.params}))

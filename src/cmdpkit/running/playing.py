@@ -172,11 +172,7 @@ def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tupl
 
 
 def _pieces(active: ActiveRun, stop: Stop) -> Iterator[tuple[int, bool]]:
-    """Yield how many episodes to play next, for about CHUNK_SECONDS, and whether curves are read after them.
-
-    The run ends after its last episode, after its seconds, or when its rule says so. Rules are asked only where curves
-    are read.
-    """
+    """Yield how many episodes to play in about CHUNK_SECONDS, and whether curves are read then; rules wait for that."""
     readings = (k for k in readings_of(active.run) if k > active.done)
     piece, target = 1, next(readings, None)
     while active.done != stop.episodes and (stop.seconds is None or active.seconds < stop.seconds):
@@ -199,10 +195,7 @@ def _pieces(active: ActiveRun, stop: Stop) -> Iterator[tuple[int, bool]]:
 
 @contextmanager
 def _saved_on_failure(active: ActiveRun, path: Path | None) -> Iterator[None]:
-    """If the environment fails within a piece, save the state before the piece, and say where it is saved.
-
-    In a model the state is not copied for this, because its compiled episodes cannot fail half-way.
-    """
+    """Save the state before a piece in which the environment fails, and say where; compiled episodes cannot fail."""
     before = None if path is None or isinstance(active.world, ModelWorld) else arrays_of(active)
     try:
         yield

@@ -173,10 +173,7 @@ def is_optimal(at: Progress) -> bool:
 
 
 def outlook(at: Progress) -> str:
-    """How far a run with a goal has come: its gap, what is known least, and how many episodes it may still take.
-
-    The forecast assumes that the gap goes on falling like one over the square root of the episodes.
-    """
+    """Gap of a run with a goal, what is known least, and episodes left if the gap falls like 1 / sqrt(episodes)."""
     found, goal = at.latest, at.goal
     if goal is None or found is None or found.gap is None:
         return "" if goal is None else f"nothing is proved yet, goal {goal:.3g}"
@@ -289,7 +286,8 @@ class Request:
             )
         settings = dict(params or {})
         if until is not None and until.certified:
-            settings = _with_certified(kind, preset, settings)
+            has = hasattr(kind.presets.get(preset or kind.default_preset()), "certified")
+            settings = {"certified": True, **settings} if has else settings
         run = run_of(world, kind, length, seed=seed, preset=preset, baseline=safe, readings=readings, params=settings)
         return cls(run, world, kind, safe, until)
 
@@ -402,9 +400,3 @@ def check_parameters(names: Iterable[str]) -> None:
                 f"{name} is not a parameter of an algorithm, but a setting of the whole run; give it beside the "
                 "parameters, not among them"
             )
-
-
-def _with_certified(kind: type[Learner], preset: str | None, params: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The parameters, with ``certified=True`` unless they say otherwise, for an algorithm that has this parameter."""
-    chosen = kind.presets.get(preset or kind.default_preset())
-    return {"certified": True, **params} if hasattr(chosen, "certified") else dict(params)

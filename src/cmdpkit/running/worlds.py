@@ -88,10 +88,7 @@ class World:
         return evaluate(self.cmdp, policy), policy.stochastic_decisions(reach=reach(self.cmdp, policy))
 
     def sample(self, pi: FloatArray, rng: Stream, n: int) -> FloatArray:
-        """Play n episodes of a policy in a world without a model: totals [1+N, n] in the user's units and sense.
-
-        These episodes are not counted. They are played when a run has ended, and do not change its results.
-        """
+        """Play n episodes, not counted, where there is no model: totals [1+N, n] in the user's units and sense."""
         raise NotImplementedError
 
     def change(self) -> tuple[int, str] | None:

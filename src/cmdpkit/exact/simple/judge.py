@@ -109,10 +109,7 @@ def phases_at(costs: FloatArray, edges: IntArray) -> IntArray:
 
 
 def _edges(cost: FloatArray, K: int) -> IntArray:
-    """Edges 0 = e[0] < ... = m of at most K blocks with the least cost; of several, those with the fewest blocks.
-
-    Where actions come and go with the steps, so few blocks may not do; then every piece is a block.
-    """
+    """Edges 0 = e[0] < ... = m of at most K blocks of least cost, then the fewest; of length 1 if K is too few."""
     m = len(cost)
     least, came = np.full((K + 1, m + 1), np.inf), np.zeros((K + 1, m + 1), dtype=np.int64)
     least[0, 0] = 0.0

@@ -86,10 +86,7 @@ def _priced(cmdp: CMDP, signal: FloatArray, mu: FloatArray) -> tuple[Stationary,
 
 
 def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
-    """What each action loses per step, [S, A], at the optimal prices; 0 for actions and states that cannot occur.
-
-    The criterion is "average", with a model that has only one end component, or "discounted".
-    """
+    """Losses [S, A] per step at the optimal prices, 0 where nothing can occur; averages need a single end component."""
     c = cmdp.compact
     if cmdp.criterion.kind == "total":
         raise CmdpkitError("the criterion is 'total', which has no means per step; use a discount to learn in it")

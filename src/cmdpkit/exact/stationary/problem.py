@@ -206,10 +206,7 @@ class Arrays(NamedTuple):
 
 
 class StationaryProblem(NamedTuple):
-    """The states that the start can reach (without absorbing ones for totals), and their actions as rows.
-
-    A discount is a probability of leaving at every step, so that rows of "discounted" all have the same exits.
-    """
+    """The states that the start can reach (for totals not absorbing ones), actions as rows; discounts are exits."""
 
     rows: ComponentRows  # of the part, times the discount
     X: FloatArray  # [1 + N, R], reward and utilities

@@ -59,10 +59,7 @@ class Plans(NamedTuple):
 
 
 class Stationary:
-    """The source of columns of discounted values, totals until absorption, or long-run averages.
-
-    With a model it makes policies for the user; learners only have its arrays.
-    """
+    """Columns of discounted values, totals until absorption or averages; with a model also policies for the user."""
 
     exact = False
 

@@ -202,10 +202,7 @@ def _hit_bounds(q: FloatArray, directions: FloatArray, missing: FloatArray, effe
 def by_values(
     engine: Engine, parts: list[tuple[float, IntArray]], rho: FloatArray, lam: FloatArray
 ) -> FloatArray | None:
-    """The policy p [R] of a mixture of choices [S], from values of policies; None if it is not found in this way.
-
-    rho [N] are thresholds in the engine's units, lam [N] their prices.
-    """
+    """The policy p [R] of a mixture of choices [S] from values of policies, or None; rho [N] in the engine's units."""
     parts = sorted(parts, key=lambda part: -part[0])
     if len(parts) == 1:
         return engine.rows.taking(parts[0][1])

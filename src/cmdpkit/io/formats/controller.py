@@ -59,10 +59,7 @@ def _odds(names: list[str], row: np.ndarray) -> str:
 
 
 def python_module(policy: Policy) -> Iterator[str]:
-    """The source of a module with ``act``, ``act_many`` and ``probabilities``; names become literals.
-
-    Each takes a step and a state, or for a stationary policy the state alone.
-    """
+    """The source of a module with ``act``, ``act_many``, ``probabilities`` by step and state; names are literals."""
     H, S, A = policy.shape
     size = 1 if A < 1 << 8 else 2 if A < 1 << 16 else 4  # so that A itself, which is no action, fits too
     made = policy.made_for

@@ -57,7 +57,8 @@ def parse(path: Path, text: str, known: Sequence[str], count: str, mistakes: Mis
     """
     lines = list(io.StringIO(text, newline=""))
     head, constraints = LocatedTable(), []
-    start = next((i for i, line in enumerate(lines) if not _is_head(line)), len(lines))
+    above = (not line.strip(" ,;\t\r\n") or line.lstrip('"').startswith("#") for line in lines)  # empty, or a comment
+    start = next((i for i, is_head in enumerate(above) if not is_head), len(lines))
     separator = max(SEPARATORS, key=lines[start].count) if start < len(lines) else ","
     comma = separator != ","
     for i, line in enumerate(lines[:start]):
@@ -78,11 +79,6 @@ def parse(path: Path, text: str, known: Sequence[str], count: str, mistakes: Mis
         if not lines[-1].endswith(("\n", "\r")):
             raise CmdpkitError(f"{path}:{len(lines)}: the last line has no line end: is the file complete?")
     return Sheet(head, constraints, columns, rows, comma)
-
-
-def _is_head(line: str) -> bool:
-    """Whether a line above the data is empty or a comment."""
-    return not line.strip(" ,;\t\r\n") or line.lstrip('"').startswith("#")
 
 
 def _comment(line: str, here: Fields, separator: str) -> str:
@@ -222,10 +218,7 @@ MODEL_COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
 def parse_model(path: Path, text: str, overrides: Mapping[str, Any], mistakes: Mistakes) -> LocatedTable:
-    """The document in the file, with ``overrides`` in place of the horizon, start or constraints of its head.
-
-    What is wrong in a line goes to ``mistakes``, and the transition that the line belongs to is marked as damaged.
-    """
+    """The document in the file, with ``overrides`` of its head; transitions with ``mistakes`` are marked as damaged."""
     sheet = parse(path, text, MODEL_HEAD, "transitions", mistakes)
     head = {**sheet.head, **{key: x for key, x in overrides.items() if key in MODEL_HEAD}}
     model = LocatedTable(

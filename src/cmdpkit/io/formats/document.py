@@ -121,10 +121,7 @@ def _steps(cmdp: CMDP) -> tuple[int, int, int, int]:
 
 
 def transitions(cmdp: CMDP) -> Iterator[Tables]:
-    """One table per state and action where nothing depends on the step, one per step where something does.
-
-    They come in the order of the states, one at a time, because those of a large model would fill the memory.
-    """
+    """A table per state, action (and step, if anything depends on it), one at a time: all would fill the memory."""
     T = max(_steps(cmdp))
     allowed = cmdp.compact.allowed
     for s in range(cmdp.S):
@@ -169,10 +166,7 @@ class TransitionRow:
 
 
 def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
-    """The CMDP that a document describes; errors name the file and the line.
-
-    ``mistakes`` are those that were found in the file before, in tables that are marked as damaged.
-    """
+    """The CMDP of a document; errors name file and line. ``mistakes`` are earlier ones, of tables marked as damaged."""
     whole = Fields(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
     model = Fields(path, "model", document["model"])

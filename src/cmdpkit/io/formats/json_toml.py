@@ -43,10 +43,7 @@ def parse_toml(path: Path, text: str, number: Callable[[str], float] = float) ->
 
 
 def _located(document: dict[str, Any], text: str) -> LocatedTable:
-    """The document with the lines of its ``[name]`` and ``[[name]]`` headers and of the keys below them.
-
-    A table that is written in another way, such as inline, has no line, because it might be a wrong one.
-    """
+    """The document with the lines of its ``[name]`` and ``[[name]]`` headers and keys; other tables have no line."""
     found: dict[str, list[LocatedTable]] = {}
     top = LocatedTable(document, 1)
     current = top
@@ -107,10 +104,7 @@ def _escape(c: str) -> str:
 
 
 def parse_json(path: Path, text: str) -> LocatedTable:
-    """The document; every object is a `LocatedTable` that knows its line, and every fraction is a `Written` number.
-
-    A key that is given twice is refused.
-    """
+    """The document as `LocatedTable` objects with their lines, fractions as `Written`; no key may be given twice."""
     try:
         document = _Decoder(text).decode(text)
     except json.JSONDecodeError as error:

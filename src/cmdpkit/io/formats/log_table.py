@@ -151,10 +151,7 @@ def _missing(value: Any) -> bool:
 def read_table(
     source: Any, columns: Sequence[str] | Mapping[str, str] | None, needed: Sequence[str], optional: Sequence[str]
 ) -> LogTable:
-    """The needed and the optional columns of a log.
-
-    ``columns`` lists the names of the columns of plain tuples, or maps our names to those in the table.
-    """
+    """The needed and optional columns of a log; ``columns`` names those of tuples, or maps our names to others."""
     renamed = dict(columns) if isinstance(columns, Mapping) else {}
     for ours in renamed:
         if ours not in (*needed, *optional):

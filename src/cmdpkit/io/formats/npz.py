@@ -101,10 +101,7 @@ class Archive:
             return array
 
     def mapped(self, name: str) -> NDArray[Any]:
-        """One array left on disk: the system reads the parts that are used, and may drop them from memory again.
-
-        Its checksum is not compared, because that would mean to read all of it.
-        """
+        """One array left on disk, read where it is used; its checksum, which needs all of it, is not compared."""
         info = self._file.getinfo(f"{name}.npy")
         if info.compress_type != zipfile.ZIP_STORED:
             raise CmdpkitError(

@@ -188,10 +188,7 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
 
 
 def _states(path: Path, S: int) -> Sequence[Name]:
-    """Names of the states from a .sta file: the values of their variables; without a file, their numbers.
-
-    Where there is one variable, its value is the name, without the brackets around it.
-    """
+    """Names of states from a .sta file: values of their variables, or the value of a single one; else numbers."""
     if not path.exists():
         return list(range(S))
     names: list[Name] = list(range(S))

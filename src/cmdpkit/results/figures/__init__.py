@@ -40,10 +40,7 @@ def draw(
     labels: Mapping[str, str] | Sequence[str] | None = None,
     **options: Any,
 ) -> Figure:
-    """The figure called ``name`` of a study, of some algorithms in the order given and under other names if asked.
-
-    See the function of that name for its other options.
-    """
+    """The figure called ``name`` of a study with its options, of some algorithms in this order, under other names."""
     drawn: Mapping[str, Callable[..., Figure]] = {
         "overview": curves.overview,
         "regret": curves.regret,

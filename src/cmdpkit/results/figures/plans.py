@@ -225,10 +225,7 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
 
 @styled
 def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None, *, size: Size = None) -> Figure:
-    """Where a policy goes on the model's grid: the probability of every cell, one board per step (from 1).
-
-    Without a horizon there is one board: the share of time in every cell, or the expected number of visits.
-    """
+    """Where a policy goes on the grid: probabilities, a board per step from 1; without a horizon shares or visits."""
     grid = _grid(cmdp)
     there = reach(cmdp, policy)
     shown = _steps(cmdp, steps)
@@ -358,10 +355,7 @@ def solution_map(found: Solution, kind: str = "policy", *, signal: str = "reward
 
 @styled
 def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = None) -> Figure:
-    """The most probable action at every step in every state; a dot marks stochastic decisions.
-
-    With ``reach``, the probability [H, S] of being in a state at a step, places that are never reached stay white.
-    """
+    """The likeliest action at every step and state; dots mark draws, and where ``reach`` [H, S] is 0, it is white."""
     from matplotlib.colors import ListedColormap
 
     H, S, A = policy.shape

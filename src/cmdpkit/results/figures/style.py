@@ -1,7 +1,4 @@
-"""The look that all figures share: colours that colour-blind readers can tell apart, plain axes, legends below.
-
-Here figures get their size too: panels stand side by side where they have the room, and below each other otherwise.
-"""
+"""The look of all figures (colours that the colour-blind can tell apart, plain axes, legends below) and their sizes."""
 
 from __future__ import annotations
 

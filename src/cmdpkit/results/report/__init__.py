@@ -1,7 +1,4 @@
-"""The report of a study: one HTML file, with a summary over all problems first and a section for each of them.
-
-The studies give the numbers, the models give prices and boards; `page` makes the file.
-"""
+"""The report of a study: one HTML file (made by `page`) with a summary over all problems, then a section for each."""
 
 from __future__ import annotations
 
@@ -62,10 +59,7 @@ THINNED = "This study is large: curves are thinned, and not every seed's line or
 
 
 def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = MOST_BYTES) -> str:
-    """The report as text; where it would exceed ``limit`` bytes, it has fewer points and policies.
-
-    ``rows`` are figures published elsewhere, beside what the study gives; they are shown first.
-    """
+    """The report as text, with fewer points and policies beyond ``limit`` bytes; published ``rows`` come first."""
     if not study.records and not study.failures:
         raise CmdpkitError("there is nothing to report: no run finished and none failed")
     for detail in DETAILS:
@@ -101,10 +95,7 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
 
 
 def summary(found: Sequence[Group], parts: Sequence[Plain]) -> Plain | None:
-    """Tables of problems x algorithms, and mean ranks where all algorithms were run on some problem.
-
-    None where one problem is all, because its verdict is the summary.
-    """
+    """Tables of problems x algorithms, and mean ranks if all were run on some problem; None if there is one problem."""
     if len(parts) < 2:
         return None
     known = [metric for metric in (*SUMMARISED, *OBSERVED) if any(scores(group, metric) is not None for group in found)]

@@ -1,7 +1,4 @@
-"""A CMDP as a Gymnasium environment, wrappers that put other costs into ``info["cost"]``, and declarations.
-
-An environment declares its sizes, horizon and ranges; if something is missing, an error says how to declare it.
-"""
+"""A CMDP as a Gymnasium environment, wrappers that put costs into ``info["cost"]``, and what environments declare."""
 
 from __future__ import annotations
 

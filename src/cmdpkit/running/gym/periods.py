@@ -45,10 +45,7 @@ class Periods:
     def count(
         self, states: IntArray, actions: IntArray, lengths: IntArray, signals: FloatArray, first: int, k: int
     ) -> None:
-        """Count the episodes up to number k.
-
-        The arrays, states and actions [n, H], lengths [n] and signals [n, H, M], hold the episodes from ``first`` on.
-        """
+        """Count episodes up to k; states and actions [n, H], lengths [n], signals [n, H, M] begin with ``first``."""
         while self.episodes < k:
             length = _length(self.episodes)
             if self.episodes == PERIODS * length // 2 and self.episodes >= PERIODS:

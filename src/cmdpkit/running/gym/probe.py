@@ -163,7 +163,7 @@ class _Played:
             try:
                 obs, reward, terminated, truncated, info = result
                 if self.N is None:
-                    self.N = _number_of_costs(info)
+                    self.N = next((int(np.size(info[key])) for key in ("costs", "cost") if key in info), 0)
                 told = [real(reward), *np.ravel(costs(info, self.N) if self.N else ()).tolist()]
                 ended = flag(terminated) or flag(truncated)
                 self._meet(whole(obs))
@@ -194,14 +194,6 @@ class _Played:
             return call()
         except Exception as error:
             raise CmdpkitError(f"{place}: {what} raised {quoted(error, 300)}") from error
-
-
-def _number_of_costs(info: Any) -> int:
-    """How many costs a step has; 0 if info has none."""
-    for key in ("costs", "cost"):
-        if key in info:
-            return int(np.size(info[key]))
-    return 0
 
 
 def _horizon(env: Any, played: _Played, longest: int) -> tuple[int, list[str]]:

@@ -1,7 +1,4 @@
-"""Any Gymnasium environment with `Discrete` spaces as a world to learn in.
-
-A `GymRecipe` lets any process make the same environment: the name of a function, its parameters, and constraints.
-"""
+"""Any Gymnasium environment with `Discrete` spaces as a world, and `GymRecipe`, by which any process makes it again."""
 
 from __future__ import annotations
 
@@ -100,7 +97,9 @@ class GymWorld(World):
         self.periods = Periods(1 if self.stationary else H, states.size + 1, actions.size, len(self.scales))
         declared = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.name: str = (env.name if isinstance(env, WithCost) else None) or declared
-        self.fingerprint = self._digest()
+        digest = "" if self.cmdp is None else self.cmdp.fingerprint()
+        text = repr((self.name, self.problem, digest, self.stationary)).encode() + self.allowed.tobytes()
+        self.fingerprint = hashlib.sha256(text).hexdigest()
         self.recipe: GymRecipe | None = None  # how to make this world again, if that is known
         self.bounds: Mapping[str, float] = {}
         self.noise = "none"
@@ -142,11 +141,7 @@ class GymWorld(World):
                 self.player.count(self.periods, k + 1)
 
     def change(self) -> tuple[int, str] | None:
-        """The episode at which the environment changed during the run, and what is told of it; None if none was found.
-
-        What the learner did has no part in this: after the same action in the same state, next states and signals are
-        compared between earlier and later episodes.
-        """
+        """As in `World`, from what followed the same action in the same state in earlier and later episodes."""
         H, scales, names = self.problem.H, self.scales, [c.name for c in self.constraints]
 
         def judge(kernel: Kernel, signals: FloatArray, mu: FloatArray) -> CMDP:
@@ -255,11 +250,6 @@ class GymWorld(World):
             return None
         return model.reformulated(constraints=_over(model.H, asked))
 
-    def _digest(self) -> str:
-        model = "" if self.cmdp is None else self.cmdp.fingerprint()
-        text = repr((self.name, self.problem, model, self.stationary)).encode() + self.allowed.tobytes()
-        return hashlib.sha256(text).hexdigest()
-
 
 def _over(H: int, constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     """Constraints on totals over H steps."""
@@ -285,11 +275,7 @@ def _allowed(given: Any, model: CMDP | None, problem: GymProblem) -> BoolArray:
 
 @dataclass(frozen=True)
 class GymRecipe:
-    """How to make a world from a user's function that returns a Gymnasium environment or a `GymWorld`.
-
-    Every call of `make` gives a new world. Its fingerprint includes the code of the function, so an edited environment
-    counts as another one.
-    """
+    """How to make a new world from a user's function, whose code counts: an edited environment is another one."""
 
     source: str  # "package.module:function", with parameters after another colon, or a name that a package offers
     params: tuple[tuple[str, Any], ...] = ()  # further parameters of the function
