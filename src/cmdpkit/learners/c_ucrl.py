@@ -35,8 +35,8 @@ from cmdpkit.estimate.continuing import Model, mean_model
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player, at_random
+from cmdpkit.learners.params import at_least_one, not_negative, probability
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
 
 
@@ -44,14 +44,9 @@ from cmdpkit.simulate.random import Stream
 class ConfidenceParams(Params):
     """Numbers that do not change during a run."""
 
-    explore: int  # h, steps of exploration with which every episode begins
-    width: float = 0.01  # times b
-    delta: float = 0.1  # probability with which the plausible set may fail
-
-    def __post_init__(self) -> None:
-        self._expect("explore", self.explore >= 1, "at least 1")
-        self._expect("width", 0 <= self.width < math.inf, "a finite number, at least 0")
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
+    explore: int = at_least_one()  # h, steps of exploration with which every episode begins
+    width: float = not_negative(0.01)  # times b
+    delta: float = probability(0.1)  # probability with which the plausible set may fail
 
 
 def practical(spec: Spec) -> ConfidenceParams:

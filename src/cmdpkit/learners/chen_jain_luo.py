@@ -49,10 +49,9 @@ from cmdpkit.estimate.extended import ExtendedPlan, plan
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners._model_based.cadence import UNSEEN
-from cmdpkit.learners.params import NEVER, Params
+from cmdpkit.learners.params import NEVER, Params, at_least_one, not_negative, probability, ruled
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.simulate.random import Stream
 
 
@@ -60,24 +59,15 @@ from cmdpkit.simulate.random import Stream
 class SegmentParams(Params):
     """Numbers that do not change during a run; the default is the practical preset."""
 
-    segment: int = 50  # L, steps of a segment
-    c: float = 1e-6  # multiplies the logarithm inside the radius: 1 is the theory, less is bolder
-    delta: float = 0.1  # probability with which the box may fail
-    span: float = 0.0  # by how much bounds are loosened per step of a segment, unit scale
-    few: int = 20  # tries after which a pair leads only where it has led to
-    replan: float = 0.02  # share by which the error of a plan must have fallen for a new one; 0: always a new one
-    gap: float = 1e-5  # reward per step, unit scale, that plans may lack; 0: only what rounding takes
-    kept: int = 2_000_000  # numbers that all plans kept for later segments may consist of: 16 MB
-
-    def __post_init__(self) -> None:
-        self._expect("segment", self.segment >= 1, "at least 1")
-        self._expect("c", 0 <= self.c < math.inf, "a finite number, at least 0")
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"a probability of at least {MIN_DELTA:g} and below 1")
-        self._expect("span", 0 <= self.span < math.inf, "a finite number, at least 0")
-        self._expect("few", self.few >= 1, "at least 1")
-        self._expect("replan", 0 <= self.replan < 1, "at least 0 and less than 1")
-        self._expect("gap", 0 <= self.gap < math.inf, "a finite number, at least 0")
-        self._expect("kept", self.kept >= 1, "at least 1")
+    segment: int = at_least_one(50)  # L, steps of a segment
+    c: float = not_negative(1e-6)  # multiplies the logarithm inside the radius: 1 is the theory, less is bolder
+    delta: float = probability(0.1)  # probability with which the box may fail
+    span: float = not_negative(0.0)  # by how much bounds are loosened per step of a segment, unit scale
+    few: int = at_least_one(20)  # tries after which a pair leads only where it has led to
+    # share by which the error of a plan must have fallen for a new one; 0: always a new one
+    replan: float = ruled("at least 0 and less than 1", lambda x: 0 <= x < 1)(0.02)
+    gap: float = not_negative(1e-5)  # reward per step, unit scale, that plans may lack; 0: only what rounding takes
+    kept: int = at_least_one(2_000_000)  # numbers that all plans kept for later segments may consist of: 16 MB
 
 
 class Kept(NamedTuple):

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from cmdpkit.estimate.continuing import drawn_model
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
-from cmdpkit.learners.params import NEVER, Params
+from cmdpkit.learners.params import NEVER, Params, above_zero, at_least_one, at_least_zero
 from cmdpkit.simulate.random import Stream
 
 
@@ -37,14 +37,9 @@ from cmdpkit.simulate.random import Stream
 class PosteriorParams(Params):
     """Numbers that do not change during a run; the default is the practical preset."""
 
-    prior: float = 1.0  # added to the counts of all transitions of a pair that was tried fewer than `few` times
-    few: int = 5  # tries after which the prior is on states seen from the same state; very large: always on all
-    unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is
-
-    def __post_init__(self) -> None:
-        self._expect("prior", self.prior > 0, "more than 0")
-        self._expect("few", self.few >= 1, "at least 1")
-        self._expect("unsure", self.unsure >= 0, "at least 0")
+    prior: float = above_zero(1.0)  # added to the counts of all transitions of a pair tried fewer than `few` times
+    few: int = at_least_one(5)  # tries after which the prior is only on states seen from the same state
+    unsure: int = at_least_zero(5)  # tries up to which the signals of an action count as 1, the best there is
 
 
 class CMDPPSRL(Player):

@@ -38,6 +38,7 @@ from cmdpkit.learners._q_learning import (
     nothing_learned,
     random_action,
 )
+from cmdpkit.learners.params import above_zero, ruled
 from cmdpkit.model.compiled import ONE, compiled, embedded
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch
@@ -45,22 +46,20 @@ from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DualQParams(Params):
     """Numbers that do not change during a run, in unit scale."""
 
-    frame: int  # episodes between two steps of the prices
-    eta: float  # step of a price per episode and unit of shortfall
+    frame: int = above_zero()  # episodes between two steps of the prices
+    eta: float = above_zero()  # step of a price per episode and unit of shortfall
     lam_start: float  # price of every constraint before the first step
-    lam_max: float  # largest price
-    explore: float  # probability of a random action at first
-    explore_for: float  # episodes after which it fades like 1/sqrt(k)
+    lam_max: float = above_zero()  # largest price
+    explore: float = ruled("a probability", lambda x: 0 <= x <= 1)()  # probability of a random action at first
+    explore_for: float = above_zero()  # episodes after which it fades like 1/sqrt(k)
 
     def __post_init__(self) -> None:
-        for name in ("frame", "eta", "lam_max", "explore_for"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
+        super().__post_init__()
         self._expect("lam_start", 0 <= self.lam_start <= self.lam_max, f"a number from 0 to lam_max = {self.lam_max}")
-        self._expect("explore", 0 <= self.explore <= 1, "a probability")
 
 
 def practical(spec: Spec) -> DualQParams:

@@ -32,7 +32,7 @@ from cmdpkit.estimate.extended import Optimistic, extended_induction
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate
 from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
-from cmdpkit.learners.params import not_negative, positive
+from cmdpkit.learners.params import at_least_zero, not_negative, positive
 from cmdpkit.model.compiled import compiled, internal
 
 
@@ -42,11 +42,7 @@ class OptPessPrimalDualParams(PlannerSettings):
 
     eta: float = positive(1.0)  # times the theory's weight of the reward against the queues
     tighten: float = not_negative(1.0)  # times the theory's tightening
-    tighten_max: float = math.inf  # largest tightening, in margins of the baseline
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._expect("tighten_max", self.tighten_max >= 0, "at least 0")
+    tighten_max: float = at_least_zero(math.inf)  # largest tightening, in margins of the baseline
 
 
 class OptPessConstants(NamedTuple):

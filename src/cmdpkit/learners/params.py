@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError
@@ -35,15 +35,20 @@ class Params:
             raise CmdpkitError(f"{name} is {getattr(self, name)!r}, expected {rule}")
 
 
-def _ruled(rule: str, holds: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    """What makes a field from its default; a value for which the rule does not hold is refused."""
-    return lambda default: field(default=default, metadata={"rule": rule, "holds": holds})
+def ruled(rule: str, holds: Callable[[Any], bool]) -> Callable[..., Any]:
+    """What makes a field from its default, if it has one; a value for which the rule does not hold is refused."""
+    return lambda default=MISSING: field(default=default, metadata={"rule": rule, "holds": holds})
 
 
-probability = _ruled(f"a probability of at least {MIN_DELTA:g} and below 1", lambda x: MIN_DELTA <= x < 1)
-positive = _ruled("a finite number above 0", lambda x: 0 < x < math.inf)
-not_negative = _ruled("a finite number, at least 0", lambda x: 0 <= x < math.inf)
-at_least_one = _ruled("at least 1", lambda x: x >= 1)
+probability = ruled(f"a probability of at least {MIN_DELTA:g} and below 1", lambda x: MIN_DELTA <= x < 1)
+positive = ruled("a finite number above 0", lambda x: 0 < x < math.inf)
+not_negative = ruled("a finite number, at least 0", lambda x: 0 <= x < math.inf)
+at_least_one = ruled("at least 1", lambda x: x >= 1)
+at_least_zero = ruled("at least 0", lambda x: x >= 0)  # may be infinite, as the next
+above_zero = ruled("more than 0", lambda x: x > 0)
+above_one = ruled("a finite number above 1", lambda x: 1 < x < math.inf)
+share = ruled("from 0 to 1", lambda x: 0 <= x <= 1)
+below_one = ruled("at least 0 and below 1", lambda x: 0 <= x < 1)
 
 Preset = Params | Callable[[Spec], Params]
 

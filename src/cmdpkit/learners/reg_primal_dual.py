@@ -46,7 +46,7 @@ from cmdpkit.learners import Spec
 from cmdpkit.learners._gradients import regularised_step
 from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, evaluate_optimistically
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
-from cmdpkit.learners.params import not_negative
+from cmdpkit.learners.params import above_zero, not_negative
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import index_of
@@ -59,21 +59,19 @@ class RegParams(Radii):
     """Settings of the regularised primal-dual learner."""
 
     bonus: str = "bernstein"  # that of "uopt", which c multiplies, or "bernstein", in whose logarithm c is
-    step: float = 1.0  # eta, times k^-step_power
+    step: float = above_zero(1.0)  # eta, times k^-step_power
     step_power: float = not_negative(0.75)  # how fast eta falls
-    tau: float = 1.0  # weight of the regularisers, times k^-tau_power
+    tau: float = above_zero(1.0)  # weight of the regularisers, times k^-tau_power
     tau_power: float = not_negative(0.125)  # how fast tau falls
     margin: float = not_negative(0.0)  # how far utilities are to exceed bounds, unit scale, times k^-margin_power
     margin_power: float = not_negative(0.0)  # how fast the margin falls
     shift: int = not_negative(0)  # added to k
     whole: bool = False  # k is the number of all episodes throughout
-    cap: float = math.inf  # largest price, in unit scale; the papers take H / slack
+    cap: float = above_zero(math.inf)  # largest price, in unit scale; the papers take H / slack
 
     def __post_init__(self) -> None:
         super().__post_init__()
         index_of("bonus", BONUSES, self.bonus)
-        for name in ("step", "tau", "cap"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
         self._expect("step", self.step * self.tau <= 1, f"at most 1 / tau, {1 / self.tau:g}")
 
 

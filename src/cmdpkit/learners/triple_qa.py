@@ -39,6 +39,7 @@ import numpy as np
 
 from cmdpkit.learners import Learner, Params, Returns, Spec
 from cmdpkit.learners._q_learning import numbers_of
+from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, ruled
 from cmdpkit.learners.spec import check_walk
 from cmdpkit.model.compiled import compiled, embedded, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -53,24 +54,16 @@ STEPS, LEFT, PENDING = 0, 1, 2  # entries of `TripleQALearned.clock`
 class TripleQAParams(Params):
     """Numbers that do not change during a run; the defaults are those of "practical"."""
 
-    horizon: float = 10.0  # H: values are discounted by 1 - 1 / H
-    frame: int  # steps between two changes of the queues
-    chi: float = 2.0  # of the learning rate (chi + 1) / (chi + n)
-    eta: float = 1.0  # a queue divided by this is a price
-    eps: float = 0.002  # by how much the bounds are tightened
-    bonus: float = 0.0  # of a first visit
-    keep: float = 0.85  # share of the visits that is kept after a frame
-    lift: float = 0.001  # times H: rise of values after the first frame, later less; infinite: they become H
+    horizon: float = above_one(10.0)  # H: values are discounted by 1 - 1 / H
+    frame: int = at_least_one()  # steps between two changes of the queues
+    chi: float = at_least_zero(2.0)  # of the learning rate (chi + 1) / (chi + n)
+    eta: float = above_zero(1.0)  # a queue divided by this is a price
+    eps: float = at_least_zero(0.002)  # by how much the bounds are tightened
+    bonus: float = at_least_zero(0.0)  # of a first visit
+    keep: float = ruled("between 0 and 1", lambda x: 0 <= x <= 1)(0.85)  # share of the visits kept after a frame
+    lift: float = at_least_zero(0.001)  # times H: rise of values after a frame, less with time; infinite: they become H
     monotone: bool = False  # whether decisions are made by copies of the values that never rise within a frame
     estimated: bool = False  # whether queues are driven by learned utilities instead of realised ones
-
-    def __post_init__(self) -> None:
-        self._expect("horizon", 1 < self.horizon < math.inf, "a finite number above 1")
-        self._expect("frame", self.frame >= 1, "at least 1")
-        for name in ("chi", "eps", "bonus", "lift"):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        self._expect("eta", self.eta > 0, "more than 0")
-        self._expect("keep", 0 <= self.keep <= 1, "between 0 and 1")
 
 
 TripleQANumbers = numbers_of(TripleQAParams)

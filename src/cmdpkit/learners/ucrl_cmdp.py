@@ -45,6 +45,7 @@ from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners.params import above_one, at_least_one, at_least_zero, not_negative
 from cmdpkit.model.chain_systems import DAMPING
 from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.compiled import compiled, readonly
@@ -57,16 +58,10 @@ from cmdpkit.simulate.random import Stream
 class BoxParams(Params):
     """Numbers that do not change during a run; the default is the practical preset."""
 
-    c: float = 1e-4  # multiplies the logarithm inside the radius
-    power: float = 2.0  # b, the power of t in the logarithm
-    few: int = 20  # tries after which a pair leads only where it has led to
-    epoch: int = 0  # steps of an epoch; 0: until the visits of a pair have doubled
-
-    def __post_init__(self) -> None:
-        self._expect("c", 0 <= self.c < math.inf, "a finite number, at least 0")
-        self._expect("power", 1 < self.power < math.inf, "a finite number above 1")
-        self._expect("few", self.few >= 1, "at least 1")
-        self._expect("epoch", self.epoch >= 0, "at least 0")
+    c: float = not_negative(1e-4)  # multiplies the logarithm inside the radius
+    power: float = above_one(2.0)  # b, the power of t in the logarithm
+    few: int = at_least_one(20)  # tries after which a pair leads only where it has led to
+    epoch: int = at_least_zero(0)  # steps of an epoch; 0: until the visits of a pair have doubled
 
 
 def theory(spec: Spec) -> BoxParams:

@@ -11,7 +11,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import bernstein, hoeffding, kernel_log, mean_log
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._model_based.cadence import CADENCES
-from cmdpkit.learners.params import at_least_one, not_negative, positive, probability
+from cmdpkit.learners.params import at_least_one, below_one, not_negative, positive, probability
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import UTILITY_EXCESS
 from cmdpkit.model.transitions import FloatArray
@@ -38,12 +38,11 @@ class Planning(PlannerSettings):
     """Settings of learners that solve a planning problem now and then."""
 
     replan: str = "doubling"  # plan when a visit count has doubled, by "need", or before every "episode"
-    progress: float = 0.02  # by need: share by which the error of a plan must have fallen (`cadence`); ours
+    progress: float = below_one(0.02)  # by need: share by which the error of a plan must have fallen (`cadence`); ours
 
     def __post_init__(self) -> None:
         super().__post_init__()
         index_of("replan", CADENCES, self.replan)
-        self._expect("progress", 0 <= self.progress < 1, "at least 0 and below 1")
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from cmdpkit.learners._q_learning import greedy_policy
 from cmdpkit.learners.mf_pri import improve, play
 from cmdpkit.learners.mf_pri.improve import Measured, best, means
 from cmdpkit.learners.mf_pri.play import MfPriBlock, mean_prices, values_at
+from cmdpkit.learners.params import above_zero, at_least_zero, share
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, TIE_FEE
 from cmdpkit.model.transitions import BoolArray, FloatArray
@@ -56,34 +57,29 @@ class ModelFreeParams(Params):
     certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
     freeze: float = 0.8  # share of the run after which nothing new is tried
     hand_over: float = 0.9  # share of the run after which the policy is fixed and certified
-    warm_up: float = 10.0  # episodes of warm-up per (step, state, action), at most a quarter of the run
-    price: float = 100.0  # the highest price: units of reward per unit of utility; a tenth of it in the warm-up
-    growth: float = 0.1  # a block has this share of the episodes played or left, whichever are fewer
-    explore: float = 2.0  # deviations per episode: explore sqrt(actions / episodes so far)
-    deviations: float = 0.5  # and at most this
-    doubt: float = 3.0  # standard errors by which an action must be worse to be out of question
-    enter: float = 2.0  # standard errors by which an action must be better to come into use
-    known: float = 50.0  # samples after which a value is trusted, and which it keeps when later decisions change
-    keep: float = 0.5  # weight that whole episodes keep when other actions come into use
-    pseudo: float = 5.0  # samples that the average variance of a step counts as
-    least: float = 3.0  # samples an action needs before they say anything
-    tolerance: float = 1.0  # standard errors by which a bound must be missed before its price is raised
-    reserve: float = 5.0  # standard deviations of bad luck that are kept in reserve
-    steep: float = 3.0  # until `freeze` debts are repaid at this multiple of a bound's own price, at most
-    extra: float = 0.1  # plus this
-    missed: float = 0.05  # a missed bound counts like this share of the range of values
-    rows: int = 16_384  # returns kept for the certificate, averages of several episodes in longer runs: 128 kB a signal
-    hope: float = 0.02  # a warning is given if the warm-up hoped for more than was found by this share of the range
-    shown: int = 40  # undecided and stochastic decisions that are listed in an account, of each at most
+    warm_up: float = above_zero(10.0)  # episodes of warm-up per (step, state, action), at most a quarter of the run
+    price: float = above_zero(100.0)  # highest price, reward per unit of utility; a tenth of it in the warm-up
+    growth: float = above_zero(0.1)  # a block has this share of the episodes played or left, whichever are fewer
+    explore: float = at_least_zero(2.0)  # deviations per episode: explore sqrt(actions / episodes so far)
+    deviations: float = share(0.5)  # and at most this
+    doubt: float = at_least_zero(3.0)  # standard errors by which an action must be worse to be out of question
+    enter: float = at_least_zero(2.0)  # standard errors by which an action must be better to come into use
+    known: float = above_zero(50.0)  # samples that make a value trusted, and that it keeps when later decisions change
+    keep: float = share(0.5)  # weight that whole episodes keep when other actions come into use
+    pseudo: float = above_zero(5.0)  # samples that the average variance of a step counts as
+    least: float = above_zero(3.0)  # samples an action needs before they say anything
+    tolerance: float = at_least_zero(1.0)  # standard errors by which a bound must be missed before its price is raised
+    reserve: float = at_least_zero(5.0)  # standard deviations of bad luck that are kept in reserve
+    steep: float = at_least_zero(3.0)  # until `freeze` debts are repaid at most at this multiple of a bound's price
+    extra: float = at_least_zero(0.1)  # plus this
+    missed: float = at_least_zero(0.05)  # a missed bound counts like this share of the range of values
+    rows: int = above_zero(16_384)  # returns kept for the certificate, in longer runs averages of several episodes
+    hope: float = at_least_zero(0.02)  # share of the range by which the hope of the warm-up may exceed what was found
+    shown: int = at_least_zero(40)  # undecided and stochastic decisions that are listed in an account, of each at most
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
-        for name in ("warm_up", "price", "growth", "known", "pseudo", "least", "rows"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
-        for name in ("explore", "doubt", "enter", "tolerance", "reserve", "steep", "extra", "missed", "hope", "shown"):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("deviations", "keep"):
-            self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
         self._expect("hand_over", self.hand_over < 1, "less than 1")
 

@@ -13,6 +13,7 @@ from typing import Any
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Params, Spec, resolve
 from cmdpkit.learners._note import Note
+from cmdpkit.learners.params import at_least_one, at_least_zero, below_one, share
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 
@@ -25,48 +26,41 @@ class PRIParams(Params):
 
     base: str = "triple-q"  # name of the base learner, any registered algorithm
     base_random_ties: bool = False  # whether Triple-Q breaks ties at random even where its settings do not
-    base_explore: float = 0.0  # share of random actions to which Triple-Q's exploration fades; 0 means no exploration
-    K: int  # number of episodes of refinement; identification has those that are left
+    base_explore: float = below_one(0.0)  # share of random actions to which Triple-Q's exploration fades; 0: none
+    K: int = at_least_one()  # number of episodes of refinement; identification has those that are left
     eps_rho: float | None = None  # added to every threshold; None: it follows from an estimate of the slack
-    slack_share: float = 0.18  # a tightening that follows from the slack is at most this share of it
-    slack_episodes: int  # number of episodes of the base run that estimates the slack
-    runs: int = 10  # number of base runs from which usage is counted
-    run_episodes: int  # number of episodes of each of these runs
-    use_min: float = 0.02  # an action is under-used if it has at most count_min plus this share of the visits of (h, s)
-    count_min: float = 0.0  # see use_min
-    reach_min: float = 0.005  # all actions of (h, s) are under-used if at most this share of the episodes comes there
-    quorum: int = 6  # an action is removed if it was under-used in at least this many runs
+    slack_share: float = at_least_zero(0.18)  # a tightening that follows from the slack is at most this share of it
+    slack_episodes: int = at_least_zero()  # number of episodes of the base run that estimates the slack
+    runs: int = at_least_one(10)  # number of base runs from which usage is counted
+    run_episodes: int = at_least_one()  # number of episodes of each of these runs
+    use_min: float = below_one(0.02)  # under-used: at most count_min plus this share of the visits of (h, s)
+    count_min: float = at_least_zero(0.0)  # see use_min
+    reach_min: float = below_one(0.005)  # all actions of (h, s) are under-used if so few of the episodes go there
+    quorum: int = at_least_one(6)  # an action is removed if it was under-used in at least this many runs
     whole_usage: bool = False  # whether uses of the whole base run count; otherwise its last part, scaled to the whole
     compare: bool = False  # whether the actions that usage has left are tested by comparing base runs
-    votes: int = 1  # number of comparisons per test; the majority decides
-    trials: int = 1  # number of trials per comparison, each with two base runs; the majority decides
+    votes: int = at_least_one(1)  # number of comparisons per test; the majority decides
+    trials: int = at_least_one(1)  # number of trials per comparison, each with two base runs; the majority decides
     literal_tests: bool = False  # whether tests follow the pseudo-code to the letter, see `prune`
-    compare_episodes: int  # number of episodes of each base run of a comparison
-    tol_value: float  # how much value a smaller action set may lose in a comparison
-    tol_utility: float  # by how much a smaller action set may miss a tightened threshold in a comparison
+    compare_episodes: int = at_least_one()  # number of episodes of each base run of a comparison
+    tol_value: float = at_least_zero()  # how much value a smaller action set may lose in a comparison
+    tol_utility: float = at_least_zero()  # by how much it may miss a tightened threshold
     two_sided: bool = False  # whether a smaller set that gains more than tol_value is refused as well
-    burn_in: float = 0.5  # share of a base run that averages leave out
+    burn_in: float = below_one(0.5)  # share of a base run that averages leave out
     early_stop: bool = True  # whether a comparison ends once the smaller set's regret or violation is too large to pass
-    checks: int = 100  # how many times early stop checks a comparison; ours, the paper does not say
-    prune_max: int  # largest number of episodes that pruning may take
-    floor: float  # smallest weight of a policy in refinement
-    floor_total: float = 0.25  # largest sum of all the smallest weights
+    checks: int = at_least_one(100)  # how many times early stop checks a comparison; ours, the paper does not say
+    prune_max: int = at_least_one()  # largest number of episodes that pruning may take
+    floor: float = at_least_zero()  # smallest weight of a policy in refinement
+    floor_total: float = share(0.25)  # largest sum of all the smallest weights
     band: bool = False  # whether utilities must be within rad_t of the tightened thresholds; otherwise at least at them
     first_block: bool = False  # whether estimates use only the first floor * sqrt K plays of a round; otherwise all
     release: bool = True  # whether the floor is given up in identification, where nothing is estimated any more
     pooled: bool = False  # whether visits of all policies are pooled to identify; otherwise shares are weighted
     draw_each: bool = False  # whether every episode draws its policy; otherwise the policies are played in turn
-    max_policies: int = 64  # largest number of policies that refinement takes
+    max_policies: int = at_least_one(64)  # largest number of policies that refinement takes
 
     def __post_init__(self) -> None:
-        sizes = ("run_episodes", "compare_episodes", "max_policies", "prune_max")
-        for name in ("K", "runs", "quorum", "votes", "trials", "checks", *sizes):
-            self._expect(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("count_min", "tol_value", "tol_utility", "slack_episodes", "slack_share", "floor"):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("use_min", "reach_min", "burn_in", "base_explore"):
-            self._expect(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
-        self._expect("floor_total", 0 <= self.floor_total <= 1, "from 0 to 1")
+        super().__post_init__()
         self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
         self._expect("eps_rho", self.eps_rho is None or math.isfinite(self.eps_rho), "a finite number")
 

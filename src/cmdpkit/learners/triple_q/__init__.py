@@ -31,6 +31,7 @@ import numpy as np
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._note import Note
 from cmdpkit.learners._q_learning import QLearner, numbers_of, sizes
+from cmdpkit.learners.params import above_zero, at_least_zero, share
 from cmdpkit.learners.triple_q import updates
 from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, choose, learn, scan
 from cmdpkit.model.compiled import per_signal
@@ -46,39 +47,33 @@ class TripleQParams(Params):
     episodes, or over those that are left, but by no less than `eps_low` and no more than `eps_high`.
     """
 
-    frame: int  # number of episodes between two updates of the queues
-    eta: float = 3.0  # a queue Z counts as the multiplier Z / eta
-    steady: float = 0.5  # a queue is damped, in proportion, where frames swing around its bound by more than this
-    chi: float = 2.0  # the learning rate at the t-th visit is (chi + 1) / (chi + t)
-    keep: float = 0.85  # share of a visit count that survives the end of a frame
-    reward_bonus: float = 0.0  # reward_bonus / sqrt(bonus_offset + t) is added to the reward at the t-th visit
-    utility_bonus: float = 0.0  # the same for the utilities
-    bonus_offset: float = 0.0  # see reward_bonus
+    frame: int = above_zero()  # number of episodes between two updates of the queues
+    eta: float = above_zero(3.0)  # a queue Z counts as the multiplier Z / eta
+    steady: float = above_zero(0.5)  # a queue is damped in proportion where frames swing around its bound by more
+    chi: float = at_least_zero(2.0)  # the learning rate at the t-th visit is (chi + 1) / (chi + t)
+    keep: float = share(0.85)  # share of a visit count that survives the end of a frame
+    reward_bonus: float = at_least_zero(0.0)  # the t-th visit adds reward_bonus / sqrt(bonus_offset + t) to the reward
+    utility_bonus: float = at_least_zero(0.0)  # the same for the utilities
+    bonus_offset: float = at_least_zero(0.0)  # see reward_bonus
     stepwise: bool = True  # whether optimistic values at step h are H - h, what can still be earned; otherwise H
     reward_start: float = 1.0  # Q of an untried action, as a share of the optimistic value
     reward_ceiling: float = 1.0  # a Q that is lifted above this share of the optimistic value is set back to its start
-    reward_lift: float  # what is added to every Q over a run of K episodes, a part of it at the end of each frame
-    utility_lift: float  # the same for every C
-    lift_power: float = 0.5  # the share of the lift that was added after k episodes is (k / K) ** lift_power
+    reward_lift: float = at_least_zero()  # total added to every Q over K episodes, in parts at the ends of frames
+    utility_lift: float = at_least_zero()  # the same for every C
+    lift_power: float = above_zero(0.5)  # the share of the lift added after k episodes is (k / K) ** lift_power
     realised: bool = True  # whether realised utilities drive the queues; otherwise the estimates C at the first step do
     eps_low: float  # smallest tightening of the thresholds; it may be negative
     eps_high: float  # largest tightening of the thresholds
-    margin: float  # surplus in the total of each utility over the whole run that the tightening aims at
-    window: float  # number of episodes over which a violation is repaid
+    margin: float = at_least_zero()  # surplus of each utility over the whole run that the tightening aims at
+    window: float = above_zero()  # number of episodes over which a violation is repaid
     random_ties: bool = False  # whether ties between the best actions are broken at random when a frame begins
-    explore: float = 0.0  # probability of a random action
-    explore_start: float = 0.0  # further probability of a random action, which fades
-    explore_decay: float = 0.0  # explore_start is multiplied by this after every episode
-    missed: float = 0.005  # a shortfall per episode above this share of H gives a warning after half of the run; ours
+    explore: float = share(0.0)  # probability of a random action
+    explore_start: float = share(0.0)  # further probability of a random action, which fades
+    explore_decay: float = share(0.0)  # explore_start is multiplied by this after every episode
+    missed: float = at_least_zero(0.005)  # share of H; a larger shortfall per episode is warned of from K / 2 on; ours
 
     def __post_init__(self) -> None:
-        for name in ("frame", "eta", "steady", "window", "lift_power"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
-        bonuses = ("reward_bonus", "utility_bonus", "bonus_offset")
-        for name in ("chi", *bonuses, "reward_lift", "utility_lift", "margin", "missed"):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("keep", "explore", "explore_start", "explore_decay"):
-            self._expect(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        super().__post_init__()
         self._expect("eps_high", self.eps_high >= self.eps_low, f"at least eps_low = {self.eps_low:g}")
         self._expect("reward_ceiling", self.reward_ceiling >= self.reward_start > 0, "at least reward_start, above 0")
 
