@@ -5,8 +5,6 @@ nearly parallel constraints, bounds exactly at the edge of the possible and just
 enough for the exact oracle in `rational`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

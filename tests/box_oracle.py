@@ -3,8 +3,6 @@
 Variables: the start distribution d[s] and z[h, s, a, s'] = Prob(s_h = s, a_h = a, s_{h+1} = s'), nothing left out.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

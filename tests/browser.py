@@ -1,7 +1,5 @@
 """A headless Chromium that tests can drive, over its debugging pipe: no driver, no port, no package."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

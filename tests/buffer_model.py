@@ -1,7 +1,5 @@
 """A small model, as people would write it in a file and as arrays, and what it means that two models are the same."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cmdpkit.model.cmdp import CMDP
@@ -56,10 +54,7 @@ def buffer() -> CMDP:
         [[0, 0], [0, 1.5]],
         horizon=4,
         actions=np.array([[True, False], [True, True]]),
-        constraints=[
-            at_most("backlog", 2.5, [[0, 0], [1, 1]]),
-            at_least("served well", 0.5, [[0.125, 0], [0, 1]]),
-        ],
+        constraints=[at_most("backlog", 2.5, [[0, 0], [1, 1]]), at_least("served well", 0.5, [[0.125, 0], [0, 1]])],
         states=["empty", "busy"],
         action_names=["rest", "serve"],
     )

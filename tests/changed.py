@@ -6,8 +6,6 @@ A test file is printed if it differs itself, or if it names a module that differ
 and docstrings that differ are printed too, because their examples are tests. The order of rooms is always checked.
 """
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

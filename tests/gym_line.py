@@ -1,7 +1,5 @@
 """Gymnasium environments and learners that show what passes between them."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete

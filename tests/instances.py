@@ -1,7 +1,5 @@
 """Small random models for tests, generic and full of ties."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -4,8 +4,6 @@ Variables q[h, s, a] >= 0: the probability of being in s and doing a at step h. 
 that a mistake in the package's recursions or solvers cannot hide here.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

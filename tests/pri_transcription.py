@@ -4,8 +4,6 @@ Nothing here is shared with the learners; only the world (`reset`, `step`) and t
 the paper. Where the pseudo-code leaves something open, the choice is marked with "open:".
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

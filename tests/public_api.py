@@ -1,7 +1,5 @@
 """The parameters of the public API that can hold an array, found by looking: names, methods and their annotations."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import types

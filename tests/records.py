@@ -1,7 +1,5 @@
 """Run records made by hand, for tests of everything that reads them: plausible curves, without learning anything."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

@@ -6,8 +6,6 @@ nobody goes or almost never, duplicated and nearly parallel constraints, bounds 
 beyond it. Every instance is small enough for the exact oracle in `stationary_rational`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Stationary problems by another road: SciPy's linear programs and exact fractions, from the definitions alone."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

@@ -7,8 +7,6 @@ total are linear programs over finitely many points, solved here without roundin
 rows of probabilities are divided by their sums, as the package documents.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

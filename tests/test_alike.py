@@ -1,7 +1,5 @@
 """The test of "are these the same distribution": seldom wrong where they are, and sure where they are not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Intervals, slopes and comparisons against SciPy and against curves whose answer is known."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """npz files that claim or inflate to far more than they are: refused before the memory is taken."""
 # ruff: noqa: E501 - a table of cases reads best with a case per line
 
-from __future__ import annotations
-
 import io
 import json
 import struct

@@ -5,8 +5,6 @@ allow one, with the reason; the name of a function alone stands for all of its p
 them fails the first test, so that no new function escapes.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Files appear whole or not at all, and never over somebody's work unless asked to."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,8 +1,6 @@
 """Broken model files: every kind is refused with a ValueError that names the file, the line, the value and the rule."""
 # ruff: noqa: E501 - a table of cases reads best with a case per line
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

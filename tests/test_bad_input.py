@@ -4,8 +4,6 @@ Broken files are in test_bad_files.py.
 """
 # ruff: noqa: E501 - a table of cases reads best with a case per line
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Approximate intervals from blocks of steps: how often they hold, by simulation in NumPy of the test that they use."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import cmdpkit as ck

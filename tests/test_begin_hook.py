@@ -1,7 +1,5 @@
 """The hook before every episode: it is called once, before the policy is asked for, and `check_learner` tests it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A bound is given, shown and changed in one unit, the user's: twins of a model with the bound per step and in all."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """What learners say about bounds: by name, in the user's units, and never against what is known of the model."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

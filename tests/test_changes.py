@@ -1,7 +1,5 @@
 """Environments that change during a run: what is counted, what is found, and what the user is told."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 

@@ -1,7 +1,5 @@
 """`check_env` accepts environments that are right and says of wrong ones what is wrong."""
 
-from __future__ import annotations
-
 import re
 
 import gymnasium

@@ -1,7 +1,5 @@
 """Saved runs that are damaged, edited or foreign: refused with a sentence, never continued to a wrong result."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

@@ -6,14 +6,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
 from cmdpkit.estimate.alike import compared, steps_differ
-from cmdpkit.estimate.counts import (
-    count_episode,
-    new_counts,
-    new_episode,
-    signal_means,
-    transitions,
-    with_room,
-)
+from cmdpkit.estimate.counts import count_episode, new_counts, new_episode, signal_means, transitions, with_room
 from cmdpkit.estimate.errors import plan_errors
 from cmdpkit.estimate.model import model_of
 from cmdpkit.learners import Source, Spec

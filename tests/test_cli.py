@@ -1,7 +1,5 @@
 """The command line: what it prints, where, with which exit code, and the contract of its JSON."""
 
-from __future__ import annotations
-
 import doctest
 import json
 import math

@@ -1,7 +1,5 @@
 """Model files that are not there, cut short or changed on the way: refused by name, or still the same model."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

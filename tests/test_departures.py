@@ -1,7 +1,5 @@
 """The table of departures says what the presets do: every parameter is in it, and its cells follow the parameters."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """Chains that are rarely left: elimination without subtraction and its large substitute, against fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

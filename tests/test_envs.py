@@ -1,7 +1,5 @@
 """The registry, and the environments against numbers worked out by hand or published."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The paper's instances against what the paper prints and what follows from it by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

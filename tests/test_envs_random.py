@@ -1,7 +1,5 @@
 """Random instances: the slack asked for, and draws from the distributions asked for."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Errata of the PRI paper that can be computed: docs/theory/errata.md says nothing that these do not show."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The contract of every environment in the folder: a new file is tested the day it lands."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

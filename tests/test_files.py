@@ -1,7 +1,5 @@
 """Model files: what is written comes back to the last bit, takes no more space than needed, and spares other files."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

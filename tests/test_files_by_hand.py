@@ -1,7 +1,5 @@
 """Model files written by hand, by a spreadsheet or by another system mean what people think."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A model as a Gymnasium environment, Gymnasium's environments as models, and other conventions brought to ours."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

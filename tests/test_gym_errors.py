@@ -1,7 +1,5 @@
 """Gymnasium environments that cannot be learned in, or go wrong on the way: what is said, and what to do about it."""
 
-from __future__ import annotations
-
 import re
 
 import gymnasium

@@ -4,8 +4,6 @@ Every kind of misbehaviour is tried with learners of both kinds, at random momen
 run that was broken off and then continued in a sound environment must come to the same bits.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import traceback

@@ -1,7 +1,5 @@
 """Learning in Gymnasium environments: the same bits as the compiled loop, and resumed at any point."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

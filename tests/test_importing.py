@@ -1,7 +1,5 @@
 """Runs of other libraries as records: curves by hand, beside our own runs in one study."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 """Tables as spreadsheets and people write them: other separators, decimal commas, percentages, signs, -inf; and all
 mistakes of a file at once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models in the files of PRISM, Storm and the unified Markov binary format, there and back, and what they mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -112,10 +110,7 @@ BAD = {
     "too few words": ({"m.tra": TRA.replace("0 0 1 0.25 keep", "0 0 1")}, r"m\.tra:3: '0 0 1', expected state, choice"),
     "a sum": ({"m.tra": TRA.replace("0.25", "0.35")}, r"sums to 1\.1, expected 1"),
     "reward of nowhere": ({"m.srew": "2 1\n7 1\n"}, r"m\.srew:2: '7 1', expected a state of the model"),
-    "state name": (
-        {"m.sta": "(s)\n0:(good)\nbroken\n"},
-        r"m\.sta:3: 'broken', expected a number below 2, a colon",
-    ),
+    "state name": ({"m.sta": "(s)\n0:(good)\nbroken\n"}, r"m\.sta:3: 'broken', expected a number below 2, a colon"),
     "several starts": ({"m.lab": '0="init"\n0: 0\n1: 0\n'}, r"2 initial states; say how likely each is: start="),
 }
 

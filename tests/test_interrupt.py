@@ -1,7 +1,5 @@
 """Ctrl-C, by real signals to real processes: one is enough, it takes seconds, and nothing is lost or looks broken."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """At a kink of the trade-off, the price of a bound is what a looser bound would bring: against difference quotients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

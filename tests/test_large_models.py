@@ -1,7 +1,5 @@
 """Large models as people have them: matrices per action, columns of entries, files that stay on disk, Parquet."""
 
-from __future__ import annotations
-
 import duckdb
 import numpy as np
 import pytest

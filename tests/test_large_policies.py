@@ -1,7 +1,5 @@
 """Policies stored as choices and the few decisions that draw: the same numbers as a table, in the memory they need."""
 
-from __future__ import annotations
-
 import csv
 import tracemalloc
 

@@ -3,8 +3,6 @@
 The rule, which is docs/tutorial/watch.py, plays u while the realised violation is at most -rho, and v otherwise.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

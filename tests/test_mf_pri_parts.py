@@ -8,16 +8,7 @@ from scipy.stats import norm
 from cmdpkit import Policy, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
-from cmdpkit.learners.mf_pri.improve import (
-    Measured,
-    allocate,
-    best,
-    covariance,
-    greedy,
-    handed_over,
-    means,
-    view,
-)
+from cmdpkit.learners.mf_pri.improve import Measured, allocate, best, covariance, greedy, handed_over, means, view
 from cmdpkit.learners.mf_pri.play import record_size
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho

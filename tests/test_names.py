@@ -1,7 +1,5 @@
 """Names that hold anything at all: messages, tables and exports show them escaped and shortened, files keep them."""
 
-from __future__ import annotations
-
 import ast
 import json
 import unicodedata

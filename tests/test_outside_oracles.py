@@ -5,8 +5,6 @@ reads the model from a `.umb` file that we write. QuantEcon solves discounted pr
 is given to Storm as the total of the model that ends with probability 1 - discount after every step.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 

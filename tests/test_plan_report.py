@@ -1,7 +1,5 @@
 """The report of a plan: its numbers are those of the functions that compute them, and everything on it can be used."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.estimate.counts import (
-    count_episode,
-    new_counts,
-    new_episode,
-    signal_variances,
-    transitions,
-    with_room,
-)
+from cmdpkit.estimate.counts import count_episode, new_counts, new_episode, signal_variances, transitions, with_room
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import reset, step

@@ -1,7 +1,5 @@
 """Figures draw what was computed: their lines, bands and arrows are read back and compared."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

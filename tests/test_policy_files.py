@@ -1,7 +1,5 @@
 """Policy files: exact round trips, a readable table, and a module that acts like the policy without any dependency."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import random

@@ -1,7 +1,5 @@
 """Preset `theory` of PRI against a line-by-line transcription of Algorithms 1 to 5: the same in every episode."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

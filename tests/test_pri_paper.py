@@ -46,13 +46,7 @@ def test_the_theory_says_what_its_constants_amount_to():
     learner = PRI(Spec.of(cmdp, 3 * K), preset="theory")
     assert learner.params.K == K
     said = " ".join(map(str, learner.notes))
-    for number in (
-        "4 / K^0.03 = 2.49 ",
-        "sqrt K, 3.1% of",
-        "1 / ln K = 0.0634",
-        "K^0.25 = 52",
-        "K^0.2 = 23.4",
-    ):
+    for number in ("4 / K^0.03 = 2.49 ", "sqrt K, 3.1% of", "1 / ln K = 0.0634", "K^0.25 = 52", "K^0.2 = 23.4"):
         assert number in said
     assert "1.3% of the largest total on average and 0.7% in its last round" in said and "more than 15 policies" in said
     assert "only if at least 90% of the episodes come by" in said, "2 x 23.4 of 52"

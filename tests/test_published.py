@@ -1,7 +1,5 @@
 """Published figures beside measured ones: judged by rule, and in the report with the numbers of the rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The report in a real browser: no complaint, no request, and the numbers of the records."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

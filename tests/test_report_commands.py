@@ -1,7 +1,5 @@
 """What a report tells to type makes the same runs, and it says what is proved about a policy."""
 
-from __future__ import annotations
-
 import shlex
 
 import cmdpkit as ck

@@ -1,7 +1,5 @@
 """Rounded probabilities: accepted as far as their precision explains, divided by their sum, and said once."""
 
-from __future__ import annotations
-
 import warnings
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Policies from whatever says what to do, and controllers made from them: against tables written by hand."""
 
-from __future__ import annotations
-
 import importlib.util
 import random
 from dataclasses import dataclass

@@ -65,10 +65,7 @@ def test_choosing_and_evaluating_agree_with_dense_backward_induction(steps_of, c
     for (h, s), row in zip(where, p, strict=True):
         pi[h, s] = row
     draws = Draws(
-        np.array([0, 2, 2, 2, 3]),
-        np.array([s for _, s in where]),
-        np.tile(np.arange(3, dtype=np.int16), (3, 1)),
-        p,
+        np.array([0, 2, 2, 2, 3]), np.array([s for _, s in where]), np.tile(np.arange(3, dtype=np.int16), (3, 1)), p
     )
     values = np.zeros((3, 3, 3))
     totals = induction.evaluate(choice, draws, values)

@@ -1,7 +1,5 @@
 """What people see: names instead of indices, aligned numbers, only what the policy can meet, never NaN."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -191,10 +189,7 @@ def test_a_solution_names_its_optimum_its_price_and_its_draws() -> None:
 def test_every_environment_is_shown_without_nan_and_within_the_width(name: str) -> None:
     cmdp = ck.load(name)
     found = ck.solve(cmdp)
-    texts = [
-        printed(solution(name, found)),
-        printed(show.diagnosis(name, cmdp, ck.diagnose(cmdp, separation=False))),
-    ]
+    texts = [printed(solution(name, found)), printed(show.diagnosis(name, cmdp, ck.diagnose(cmdp, separation=False)))]
     texts += [printed(tradeoff_text.tradeoff(name, ck.tradeoff(cmdp, c.name, 3))) for c in cmdp.constraints]
     for text in texts:
         assert "nan" not in text.lower()
@@ -210,8 +205,7 @@ def at(bound: float, *, sense: Sense = "at_least", indifferent: float = 4.0, str
     flip = 1 if sense == "at_least" else -1
     worst, best = 0.0, 10.0 * flip
     return show.drawn_range(
-        TotalRange("x", sense, bound * flip, worst, indifferent * flip, strictest * flip, best),
-        width=10,
+        TotalRange("x", sense, bound * flip, worst, indifferent * flip, strictest * flip, best), width=10
     ).plain
 
 

@@ -1,7 +1,5 @@
 """What objects print and draw: the text of the command line, safe HTML, and figures that show the right action."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Simple policies: never beyond a bound, never below what was asked for, and as simple as enumeration can make them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -34,11 +32,7 @@ def tiny(seed: int, H: int = 3, S: int = 3, **criterion: object) -> ck.CMDP:
     rng = np.random.default_rng(seed)
     P, r, g = rng.dirichlet(np.ones(S), size=(S, 2)), rng.random((S, 2)), rng.random((S, 2))
     made = ck.CMDP(
-        P,
-        r,
-        mu=np.full(S, 1 / S),
-        constraints=[ck.at_most("cost", 1e3, g)],
-        **(criterion or {"horizon": H}),
+        P, r, mu=np.full(S, 1 / S), constraints=[ck.at_most("cost", 1e3, g)], **(criterion or {"horizon": H})
     )
     least = ck.solve(ck.CMDP(P, -g, mu=np.full(S, 1 / S), **(criterion or {"horizon": H}))).value
     most = ck.solve(made).utilities[0]

@@ -1,7 +1,5 @@
 """The problems without a horizon that come with the package, against their optima by hand and by other solvers."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

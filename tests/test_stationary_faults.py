@@ -209,15 +209,7 @@ def test_a_bound_that_only_an_endless_policy_meets_is_infeasible():
 @pytest.mark.parametrize("how", [{"criterion": "average"}, {"discount": 0.9}])
 def test_a_trade_off_whose_other_bounds_clash_says_so(how):
     one = np.array([[0.0, 1.0]])
-    bounds = [
-        ck.at_most("a", 0.1, one),
-        ck.at_least(
-            "b",
-            0.9,
-            one,
-        ),
-        ck.at_most("c", 1.0, one),
-    ]
+    bounds = [ck.at_most("a", 0.1, one), ck.at_least("b", 0.9, one), ck.at_most("c", 1.0, one)]
     scale = 1.0 if "criterion" in how else 10.0
     cmdp = ck.CMDP(np.ones((1, 2, 1)), one, constraints=bounds, **how)
     cmdp = cmdp.with_bounds(a=0.1 * scale, b=0.9 * scale, c=scale)

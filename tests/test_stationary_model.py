@@ -1,7 +1,5 @@
 """Models without a horizon: what they refuse, their policies, values, files and exports."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

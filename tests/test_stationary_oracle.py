@@ -1,7 +1,5 @@
 """Discounted, long-run and total problems against SciPy's linear programs, exact fractions and definitions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Records come back to the bit, are never replaced, and nothing unfinished or damaged passes for a result."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

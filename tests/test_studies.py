@@ -3,8 +3,6 @@
 The numbers are checked against hand computations, SciPy, and coverage of known populations.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Models whose LU factors would fill up are solved by sweeps: against SciPy's program and dense linear algebra."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

@@ -1,7 +1,5 @@
 """One description of a table, five forms: each is read back by other means, and all have the numbers of the records."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Event files are read back with TensorBoard's own reader: every number of every record, at its episode."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command as a process: its streams, its pipes, its interrupts, and what a terminal gets."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

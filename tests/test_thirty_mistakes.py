@@ -4,8 +4,6 @@ Where the rule says what to give ("at least 1"), it is the next step as well.
 """
 # ruff: noqa: E501 - a table of cases reads best with a case per line
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gymnasium

@@ -1,7 +1,5 @@
 """Small models for model-based learners, and what some must be told: how far a policy can exceed all bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

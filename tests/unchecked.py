@@ -8,8 +8,6 @@ test that calls it needs the mark `compiled`. Functions decorated with `embedded
 file, as they are parts of those that call them.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator
