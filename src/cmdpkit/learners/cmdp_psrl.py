@@ -38,7 +38,8 @@ class PosteriorParams(Params):
     """Numbers that do not change during a run; the default is the practical preset."""
 
     prior: float = above_zero(1.0)  # added to the counts of all transitions of a pair tried fewer than `few` times
-    few: int = at_least_one(5)  # tries after which the prior is only on states seen from the same state
+    # Tries after which the prior is only on states seen from the same state; very large: always on all states.
+    few: int = at_least_one(5)
     unsure: int = at_least_zero(5)  # tries up to which the signals of an action count as 1, the best there is
 
 

@@ -73,7 +73,8 @@ class ModelFreeParams(Params):
     steep: float = at_least_zero(3.0)  # until `freeze` debts are repaid at most at this multiple of a bound's price
     extra: float = at_least_zero(0.1)  # plus this
     missed: float = at_least_zero(0.05)  # a missed bound counts like this share of the range of values
-    rows: int = above_zero(16_384)  # returns kept for the certificate, in longer runs averages of several episodes
+    # Returns kept for the certificate, 128 kB per signal; in longer runs they are averages of several episodes.
+    rows: int = above_zero(16_384)
     hope: float = at_least_zero(0.02)  # share of the range by which the hope of the warm-up may exceed what was found
     shown: int = at_least_zero(40)  # undecided and stochastic decisions that are listed in an account, of each at most
 

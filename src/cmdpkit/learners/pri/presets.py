@@ -35,7 +35,7 @@ class PRIParams(Params):
     run_episodes: int = at_least_one()  # number of episodes of each of these runs
     use_min: float = below_one(0.02)  # under-used: at most count_min plus this share of the visits of (h, s)
     count_min: float = at_least_zero(0.0)  # see use_min
-    reach_min: float = below_one(0.005)  # all actions of (h, s) are under-used if so few of the episodes go there
+    reach_min: float = below_one(0.005)  # all actions of (h, s) are under-used if at most this share goes there
     quorum: int = at_least_one(6)  # an action is removed if it was under-used in at least this many runs
     whole_usage: bool = False  # whether uses of the whole base run count; otherwise its last part, scaled to the whole
     compare: bool = False  # whether the actions that usage has left are tested by comparing base runs
