@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cmdpkit.model import showing as _showing
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from cmdpkit import envs as envs
