@@ -99,6 +99,7 @@ def test_one_interrupt_ends_learn_in_time_and_all_runs_under_way_continue_from_t
             assert 0 < arrays["done"] < 4e8
 
 
+@pytest.mark.long
 def test_a_run_that_was_interrupted_again_and_again_ends_with_the_same_bits(tmp_path):
     asked = (*LEARN[:4], "--episodes", "20_000_000", "--out", "out", "--json")
     imports = "import cmdpkit.experiments.backends, cmdpkit.cli.learning"  # so that most of the time is spent learning
@@ -136,7 +137,7 @@ def test_a_thread_that_does_not_come_back_does_not_hold_up_the_end(tmp_path):
     assert errors.startswith("interrupted: what is done is kept in")
 
 
-@pytest.mark.parametrize("executor", ["serial", "processes"])
+@pytest.mark.parametrize("executor", [pytest.param("serial", marks=pytest.mark.long), "processes"])
 def test_one_interrupt_ends_bench_in_time_with_its_runs_saved(tmp_path, executor):
     (tmp_path / "bench.toml").write_text(
         'environments = ["paper/synthetic"]\nalgorithms = ["triple-q"]\nepisodes = 4e8\nseeds = 3\n'

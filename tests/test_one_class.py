@@ -157,6 +157,7 @@ def chain_of_rooms(rooms, length, size, rng):
     return ck.CMDP(P, r, g, np.full(rooms - 1, 0.2), criterion="average")
 
 
+@pytest.mark.long
 def test_hundreds_of_states_draw_in_few():
     rng = np.random.default_rng(5)
     cmdp = chain_of_rooms(3, 2, 80, rng)

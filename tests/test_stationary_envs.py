@@ -208,6 +208,7 @@ def test_ranges_and_slack_of_the_machine():
     assert len(found.separation) == int((found.solution.occupancy > 1e-12).sum())
 
 
+@pytest.mark.long
 def test_a_queue_of_a_thousand_states_is_solved_at_discount_0_9999():
     cmdp = ck.load("power-queue:capacity=999").with_criterion(discount=0.9999)
     found = ck.solve(cmdp)
