@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io.formats.npz import ALWAYS_ALLOWED_BYTES, MAX_INFLATION, opened
+from cmdpkit.io.formats.npz import ALWAYS_ALLOWED_BYTES, MAX_INFLATION, read_arrays
 
 MEGABYTE = 1 << 20
 BOMB = 64 * MEGABYTE  # more than any small file may inflate to, and quickly made
-PLENTY = 8 * MEGABYTE  # what reading a small file may take
+PLENTY = ALWAYS_ALLOWED_BYTES + 4 * MEGABYTE  # what reading a small file may take
 
 
 def header_of(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
@@ -102,7 +102,7 @@ BOMBS = {
     "an unknown array of some size": (lambda: arrays(extra=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"unknown array 'extra'"),
     "a shape of a terabyte": (lambda: arrays(mu=header_of((1 << 37,)) + bytes(16)), r"does not have the size it claims"),
     "a shape that overflows": (lambda: arrays(mu=header_of((1 << 62, 1 << 62)) + bytes(16)), r"does not have the size it cl"),
-    "a shape below zero": (lambda: arrays(mu=header_of((-1, -2)) + bytes(16)), r"'mu' has shape|does not have the size"),
+    "a shape below zero": (lambda: arrays(mu=header_of((-1, -2)) + bytes(16)), r"not a complete npz file"),
     "objects": (lambda: arrays(mu=header_of((2,), "|O") + bytes(16)), r"Object arrays cannot be loaded"),
     "a long header of an array": (lambda: arrays(mu=LONG_HEADER), r"not a complete npz file"),
     "no array at all": (lambda: arrays(mu=b"hello"), r"not a complete npz file"),
@@ -118,11 +118,11 @@ def test_members_that_are_no_arrays_or_stand_there_twice_are_refused(tmp_path):
     path = packed(tmp_path / "model.npz", arrays())
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("notes.txt", "hello")
-    refused(path, r"'notes.txt' is no array, or is there twice")
+    refused(path, r"not a complete npz file of plain arrays")
     path = packed(tmp_path / "twice.npz", arrays())
     with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as archive:
         archive.writestr("mu.npy", saved(np.array([0.0, 1.0])))
-    refused(path, r"'mu.npy' is no array, or is there twice")
+    refused(path, r"an array is there twice")
 
 
 def test_a_directory_that_lies_about_sizes_takes_no_memory(tmp_path):
@@ -136,13 +136,15 @@ def test_a_directory_that_lies_about_sizes_takes_no_memory(tmp_path):
 
 
 def test_a_policy_cannot_be_a_bomb_either(tmp_path):
-    header = {"format": "cmdpkit policy", "version": 1, "horizon": 1, "states": 1, "actions": 2}
+    header = {"format": "cmdpkit policy", "version": 1, "horizon": 1, "states": 1, "actions": 2, "draws": 1}
     text = saved(np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
-    good = packed(tmp_path / "good.npz", {"header": text, "pi": saved(np.array([[[0.5, 0.5]]]))})
+    rows = {"choice": saved(np.zeros((1, 1), np.int16)), "where": saved(np.zeros((1, 2), np.int64))}
+    good = packed(tmp_path / "good.npz", {"header": text, **rows, "p": saved(np.array([[0.5, 0.5]]))})
     assert ck.read_policy(good).horizon == 1
-    refused(packed(tmp_path / "bomb.npz", {"header": text, "pi": zeros(BOMB)}), "would inflate to", ck.read_policy)
-    large = packed(tmp_path / "large.npz", {"header": text, "pi": zeros(ALWAYS_ALLOWED_BYTES // 2)})
-    refused(large, r"'pi' has shape .*, expected 1 x 1 x 2", ck.read_policy)
+    bomb = packed(tmp_path / "bomb.npz", {"header": text, **rows, "p": zeros(BOMB)})
+    refused(bomb, "would inflate to", ck.read_policy)
+    large = packed(tmp_path / "large.npz", {"header": text, **rows, "p": zeros(ALWAYS_ALLOWED_BYTES // 2)})
+    refused(large, r"'p' has shape .*, expected 1 x 2", ck.read_policy)
 
 
 def test_a_compressed_file_of_a_real_model_is_read(tmp_path):
@@ -159,6 +161,5 @@ def test_a_large_file_may_inflate_in_proportion(tmp_path):
     rng = np.random.default_rng(0)
     members = {"a": saved(rng.random(size // 8)), "b": zeros(20 * size)}
     assert 20 * size > ALWAYS_ALLOWED_BYTES
-    with opened(packed(tmp_path / "some.npz", members)) as archive:
-        assert archive.members["b"].shape == (20 * size // 8,)
+    assert read_arrays(packed(tmp_path / "some.npz", members))["b"].shape == (20 * size // 8,)
     assert MAX_INFLATION > 20

@@ -84,7 +84,7 @@ TOML_CASES = {
     "no state": ('state = "empty"\n', "", r"model.toml:18: transition 1: 'state' is missing"),
     "horizon text": ("horizon = 3", 'horizon = "3"', r"model.toml:2: model: 'horizon' is '3', expected a whole number"),
     "horizon a fraction": ("horizon = 3", "horizon = 3.0", r"model.toml:2: model: 'horizon' is 3.0, expected a whole"),
-    "horizon beyond counting": ("horizon = 3", f"horizon = {HUGE}", r"model.toml:2: .*'horizon' is 1000.*, from 1 to 1000000000"),
+    "horizon beyond counting": ("horizon = 3", f"horizon = {HUGE}", r"model.toml:2: .*'horizon' is 1000.*, from 1 to 1,000,000,000"),
     "more steps than memory holds": (TOML, TOML.replace("horizon = 3", "horizon = 999_999_999").replace(SERVE, SERVE + "step = 1\n"), r"model.toml:1: model: 999999999 steps, 2 states and 2 actions are more than memory holds"),
     "more states than anybody has": ('["empty", "busy"]', "100_000_000_000", r"model.toml:4: .*'states' is 100000000000, .* from 1 to"),
     "horizon zero": ("horizon = 3", "horizon = 0", r"model.toml:2: model: 'horizon' is 0, .*from 1 to"),
@@ -118,9 +118,9 @@ TOML_CASES = {
     "state without any action": ('"busy"]', '"busy", "broken"]', r"model.toml:1: .*state 'broken' has no transition: every"),
     "per_step unknown": ("horizon = 3", 'horizon = 3\nper_step = ["rewards"]', r"model.toml:3: .*lists 'rewards'; did you"),
     "states repeated": ('["empty", "busy"]', '["empty", "empty"]', r"model.toml:4: .*states\[1\] is 'empty' again"),
-    "states blank": ('["empty", "busy"]', '["empty", ""]', r"model.toml:4: model: 'states' entry 2 is '', expected a name"),
+    "states blank": ('["empty", "busy"]', '["empty", ""]', r"model.toml:4: model: 'states': entry 2 is '', expected a name"),
     "states empty": ('["empty", "busy"]', "[]", r"model.toml:4: model: 'states' is \[\], expected a list of names"),
-    "states of fractions": ('["empty", "busy"]', "[1.5, 2]", r"model.toml:4: model: 'states' entry 1 is 1.5, expected a name"),
+    "states of fractions": ('["empty", "busy"]', "[1.5, 2]", r"model.toml:4: model: 'states': entry 1 is 1.5, expected a name"),
     "states a text": ('["empty", "busy"]', '"empty busy"', r"model.toml:4: model: 'states' is 'empty busy', expected a list"),
     "states a negative number": ('["empty", "busy"]', "-2", r"model.toml:4: model: 'states' is -2, expected a whole number"),
     "start unknown": ('start = "empty"', 'start = "emtpy"', r"model.toml:3: model: unknown state 'emtpy'; did you mean"),
@@ -272,7 +272,7 @@ def test_broken_overrides_of_a_csv_file_are_refused(overrides, message, tmp_path
 @pytest.mark.parametrize("suffix", [".toml", ".json", ".npz"])
 def test_overrides_are_for_csv_files_only(suffix, tmp_path):
     path = write_model(valid(), tmp_path / f"model{suffix}")
-    with pytest.raises(ValueError, match=rf"model\{suffix}: horizon can be given for .csv and .parquet files only"):
+    with pytest.raises(ValueError, match=rf"model\{suffix}: horizon can be given for .csv files and data frames only"):
         read_model(path, horizon=4)
 
 

@@ -135,7 +135,7 @@ TAIL = '[[algorithms]]\nname = "triple-q"\n'
     ("text", "said"),
     [
         (HEAD + TAIL, "table.toml: episodes is missing"),
-        (HEAD + "episode = 5\n" + TAIL, "table.toml:2: episode: unknown key; did you mean 'episodes'?"),
+        (HEAD + "episode = 5\n" + TAIL, "table.toml:2: unknown key 'episode'; did you mean 'episodes'?"),
         (HEAD + "episodes = 1.5\n" + TAIL, "table.toml:2: episodes is 1.5, expected a whole number from 1 to"),
         (HEAD + "episodes = 0\n" + TAIL, "table.toml:2: episodes is 0, expected a whole number from 1 to"),
         (HEAD + 'episodes = "10"\n' + TAIL, "table.toml:2: episodes is '10', expected a whole number from 1 to"),
@@ -143,14 +143,20 @@ TAIL = '[[algorithms]]\nname = "triple-q"\n'
         (HEAD + "episodes = 5\nseeds = [1, -2]\n" + TAIL, "seeds[1] is -2, expected a whole number from 0 to"),
         (HEAD + "episodes = 5\nseeds = [1, 1]\n" + TAIL, "triple-q on paper/grid with seed 1 is asked for twice"),
         (HEAD + 'episodes = 5\nnoise = "loud"\n' + TAIL, "table.toml:3: noise is 'loud', expected 'none' or"),
-        (HEAD + "episodes = 5\n" + TAIL + "param = {eta = 1}\n", "table.toml:5: algorithms[0].param: unknown key; did"),
-        (HEAD + "episodes = 5\n" + TAIL + "params = {eta = []}\n", "algorithms[0].params: eta is an empty list"),
+        (
+            HEAD + "episodes = 5\n" + TAIL + "param = {eta = 1}\n",
+            "table.toml:5: algorithms[0]: unknown key 'param'",
+        ),
+        (HEAD + "episodes = 5\n" + TAIL + "params = {eta = []}\n", "algorithms[0]: 'params': eta is an empty list"),
         (HEAD + "episodes = 5\n" + TAIL + "params = {eta = {a = 1}}\n", "eta is {'a': 1}, expected a number, a text"),
-        (HEAD + 'episodes = 5\n[[algorithms]]\nname = "triple-p"\n', "table.toml:4: algorithms[0].name: unknown algo"),
-        (HEAD + 'episodes = 5\nalgorithms = ["pri"]\nfolder = "x"\n', "table.toml:4: folder: unknown key"),
+        (
+            HEAD + 'episodes = 5\n[[algorithms]]\nname = "triple-p"\n',
+            "table.toml:4: algorithms[0]: 'name': unknown al",
+        ),
+        (HEAD + 'episodes = 5\nalgorithms = ["pri"]\nfolder = "x"\n', "table.toml:4: unknown key 'folder'"),
         ('environments = ["papr/grid"]\nepisodes = 5\n' + TAIL, "environment 'papr/grid'; did you mean 'paper/grid'"),
         ('environments = ["a/b.json"]\nepisodes = 5\n' + TAIL, "/a/b.json': no such file"),
-        ("environments = [3]\nepisodes = 5\n" + TAIL, "table.toml:1: environments[0]: 3 is no model"),
+        ("environments = [3]\nepisodes = 5\n" + TAIL, "table.toml:1: environments[0] is 3, expected an environment"),
         ("environments = []\nepisodes = 5\n" + TAIL, "table.toml:1: environments is [], expected a list with"),
         ('environments = ["a", "a"]\nepisodes =\n', "table.toml:2: not valid TOML"),
         (
@@ -177,5 +183,5 @@ def test_a_missing_file_is_named():
 @pytest.mark.parametrize("name", ["seed", "noise", "preset", "episodes", "baseline", "progress"])
 def test_settings_of_the_whole_run_are_refused_among_the_parameters(name):
     """Among them, noise would be taken for the noise of the run, and a preset would be given twice."""
-    with pytest.raises(ck.CmdpkitError, match=rf"algorithms\[0\]\.params: {name} is not a parameter of an algorithm"):
+    with pytest.raises(ck.CmdpkitError, match=rf"algorithms\[0\]: 'params': {name} is not a parameter of an algorithm"):
         asked(algorithms=[{"name": "triple-q", "params": {name: 1}}])

@@ -1,12 +1,13 @@
 """Large models as people have them: matrices per action, columns of entries, files that stay on disk, Parquet."""
 
-import duckdb
 import numpy as np
+import pandas as pd
+import polars
+import pyarrow
 import pytest
 import scipy.sparse
 
 import cmdpkit as ck
-from cmdpkit.io.formats.npz import write_npz
 from cmdpkit.model.transitions import assembled
 
 pytestmark = pytest.mark.compiled
@@ -121,7 +122,7 @@ def test_mmap_is_refused_where_it_cannot_be(tmp_path):
         np.savez_compressed(tmp_path / "small.npz", **stored)
     assert ck.load(tmp_path / "small.npz") == ck.load(path)
     with pytest.raises(
-        ck.CmdpkitError, match=r"array 'indptr' is compressed, so it cannot stay on disk; read .* convert"
+        ck.CmdpkitError, match=r"'indptr.npy' is compressed, so it cannot stay on disk; read .* convert"
     ):
         ck.load(tmp_path / "small.npz", mmap=True)
     with pytest.raises(ck.CmdpkitError, match=r"model.toml: mmap is for .npz files; `cmdpkit convert"):
@@ -139,84 +140,112 @@ def test_an_archive_with_another_beginning_is_mapped_at_the_right_place(tmp_path
     assert ck.load(path, mmap=True) == grid
 
 
-LINES = """('empty', 'rest', 'empty', 0.4, 0, 0.0), ('empty', 'rest', 'busy', 0.6, 0, 0.0),
-('busy', 'rest', 'busy', 1, 0, 1.0),
-('busy', 'serve', 'empty', 0.7, 1, 1.0), ('busy', 'serve', 'busy', 0.3, 2, 1.0)"""
-NAMES = "state, action, next_state, probability, reward, backlog"
+NAMES = ["state", "action", "next_state", "probability", "reward", "backlog"]
+LINES = [
+    ("empty", "rest", "empty", 0.4, 0, 0.0),
+    ("empty", "rest", "busy", 0.6, 0, 0.0),
+    ("busy", "rest", "busy", 1.0, 0, 1.0),
+    ("busy", "serve", "empty", 0.7, 1, 1.0),
+    ("busy", "serve", "busy", 0.3, 2, 1.0),
+]
 
 
-def parquet(path, names=NAMES, lines=LINES, select="*"):
-    duckdb.sql(f"COPY (SELECT {select} FROM (VALUES {lines}) t({names})) TO '{path}' (FORMAT parquet)")
-    return path
+def stored(path, frame):
+    """The frame as a Parquet file brings it back."""
+    frame.to_parquet(path)
+    return pd.read_parquet(path)
 
 
-def test_a_parquet_file_is_the_same_model_as_the_csv_file_with_the_same_lines(tmp_path):
-    path = parquet(tmp_path / "m.parquet")
-    text = '# states = ["busy", "empty"]\n# actions = ["rest", "serve"]\n' + NAMES.replace(" ", "")
-    rows = [
-        line.strip().strip("()").replace("'", "").replace(" ", "") for line in LINES.replace("\n", " ").split("), ")
-    ]
-    (tmp_path / "m.csv").write_text("\n".join([text, *rows]) + "\n")
+@pytest.mark.parametrize(
+    "library", [lambda x: x, polars.from_pandas, pyarrow.Table.from_pandas], ids=["pandas", "polars", "arrow"]
+)
+def test_a_data_frame_is_the_same_model_as_the_csv_file_with_the_same_lines(library, tmp_path):
+    frame = stored(tmp_path / "m.parquet", pd.DataFrame(LINES, columns=NAMES))
+    frame.to_csv(tmp_path / "m.csv", index=False)
     rest = {"start": "empty", "constraints": [ck.at_most("backlog", 12)]}
+    head = '# states = ["busy", "empty"]\n# actions = ["rest", "serve"]\n'
+    (tmp_path / "m.csv").write_text(head + (tmp_path / "m.csv").read_text())
     for judged in ({"horizon": 20}, {"discount": 0.9}):
-        found = ck.read_model(path, **judged, **rest)
+        found = ck.read_model(library(frame), **judged, **rest)
         assert found == ck.read_model(tmp_path / "m.csv", **judged, **rest)
     # Serving earns 1 or, where it fails, 2: 0.7 * 1 + 0.3 * 2 on average. An action exists where a line says so.
     assert found.r[0].tolist() == [[0.0, pytest.approx(1.3)], [0.0, 0.0]]
     assert found.actions[0].tolist() == [[True, True], [True, False]]
 
 
-def test_a_parquet_file_may_have_steps_and_numbers_for_names(tmp_path):
-    lines = "(1, 10, 0, 10, 1.0, 5), (1, 9, 0, 10, 1.0, 5), (2, 10, 0, 9, 1.0, 6), (2, 9, 0, 9, 1.0, 7)"
-    path = parquet(tmp_path / "m.parquet", "step, state, action, next_state, probability, reward", lines)
-    found = ck.read_model(path, horizon=2, start=10)
-    assert found.states == (9, 10)
+STEPS = [(1, 10, 0, 10, 1.0, 5), (1, 9, 0, 10, 1.0, 5), (2, 10, 0, 9, 1.0, 6), (2, 9, 0, 9, 1.0, 7)]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int32", "int64", "uint64", "float64", "Int8"])
+def test_steps_and_names_may_be_whole_numbers_of_any_type(kind, tmp_path):
+    """Data frame libraries can store small numbers as small integers, whose products overflow."""
+    frame = pd.DataFrame(STEPS, columns=["step", *NAMES[:5]]).astype({"step": kind})
+    if not kind.startswith("float"):
+        frame = frame.astype({"state": kind, "next_state": kind, "action": kind})
+    found = ck.read_model(stored(tmp_path / "m.parquet", frame), horizon=2, start=10)
+    assert tuple(found.states) == (9, 10)
     assert found.r[:, :, 0].tolist() == [[5, 5], [7, 6]]
     assert ck.solve(found).value == 11  # 10 -> 10 earns 5, then 6
 
 
-def test_a_constraint_in_a_parquet_file_may_have_any_name(tmp_path):
-    """Those called like our own columns, p or s, were not found in the file."""
-    names = "state, action, next_state, probability, reward, p, s, c0"
-    path = parquet(tmp_path / "short.parquet", names, "('on', 'go', 'on', 1.0, 2.0, 3.0, 4.0, 5.0)")
+def test_many_actions_and_steps_in_small_integers_do_not_overflow():
+    lines = [(h, s, a, (s + 1) % 3, 1.0, h * a) for h in range(1, 121) for s in range(3) for a in range(60)]
+    frame = pd.DataFrame(lines, columns=["step", *NAMES[:5]])
+    small = frame.astype(dict.fromkeys(["step", "state", "action", "next_state"], "int8"))
+    assert ck.solve(ck.read_model(small, horizon=120, start=0)).value == 59 * 120 * 121 / 2
+
+
+@pytest.mark.parametrize("step", [2**31, 121, 0, -1, 1.5])
+def test_a_step_that_the_horizon_does_not_have_is_refused_before_memory_is_taken(step):
+    frame = pd.DataFrame([*STEPS, (step, 10, 0, 9, 1.0, 6)], columns=["step", *NAMES[:5]])
+    with pytest.raises(
+        ck.CmdpkitError, match=r"row 5 of the data frame: 'step' is .*, expected a whole number from 1 to 120"
+    ):
+        ck.read_model(frame, horizon=120, start=10)
+    with pytest.raises(ck.CmdpkitError, match=r"column 'step', but the model has no horizon"):
+        ck.read_model(frame, discount=0.9, start=10)
+
+
+def test_a_constraint_in_a_data_frame_may_have_any_name():
+    frame = pd.DataFrame([("on", "go", "on", 1.0, 2.0, 3.0, 4.0, 5.0)], columns=[*NAMES[:5], "p", "s", "c0"])
     bounds = [ck.at_most("p", 9), ck.at_least("c0", 1, per_step=True), ck.at_most("s", 9)]
-    cmdp = ck.read_model(path, horizon=2, start="on", constraints=bounds)
+    cmdp = ck.read_model(frame, horizon=2, start="on", constraints=bounds)
     assert cmdp.r[0].item() == 2.0 and (cmdp.signs * cmdp.g[:, 0].ravel()).tolist() == [3.0, 5.0, 4.0]
 
 
-def test_the_name_of_a_parquet_file_is_no_pattern(tmp_path):
-    """DuckDB would read a[1].parquet as the pattern of a1.parquet, which is another model here."""
-    lines = "(1, 10, 0, 10, 1.0, {})"
-    columns = "step, state, action, next_state, probability, reward"
-    other = parquet(tmp_path / "a1.parquet", columns, lines.format(3))
-    path = parquet(tmp_path / "plain.parquet", columns, lines.format(5)).rename(tmp_path / "a[1].parquet")
-    assert [ck.solve(ck.read_model(x, horizon=1, start=10)).value for x in (path, other)] == [5, 3]
-
-
 @pytest.mark.parametrize(
-    ("names", "select", "message"),
+    ("change", "message"),
     [
-        (NAMES.replace("backlog", "back_log"), "*", r"m.parquet: unknown column 'back_log'; did you mean 'backlog'"),
-        (NAMES, "* EXCLUDE (reward)", r"m.parquet: column 'reward' is missing"),
-        (NAMES, "* REPLACE ('x' AS reward)", r"column 'reward' holds VARCHAR, expected numbers"),
+        (lambda x: x.rename(columns={"backlog": "back_log"}), r"unknown column 'back_log'; did you mean 'backlog'"),
+        (lambda x: x.drop(columns="reward"), r"has no column 'reward'; add it"),
         (
-            NAMES,
-            "* REPLACE (CASE WHEN reward = 2 THEN NULL ELSE reward END AS reward)",
-            r"'reward' is empty in 1 lines",
+            lambda x: x.astype({"reward": object}).replace({"reward": {1: "x"}}),
+            r"row 4 .*'reward' is 'x', expected a number",
         ),
-        (NAMES, "* REPLACE (0.5 * probability AS probability)", r"P\[s=0, a=0\] .*sums to 0.5, expected 1"),
-        (NAMES, "*, 0 AS step", r"'step' is below 1 in some line; steps count from 1"),
+        (lambda x: x.assign(reward=x.reward.where(x.reward != 2)), r"row 5 of the data frame: 'reward' is nan"),
+        (lambda x: x.assign(probability=0.5 * x.probability), r"P\[s=0, a=0\] .*sums to 0.5, expected 1"),
+        (
+            lambda x: x.assign(state=x.state.where(x.state == "busy")),
+            r"row 1 .*'state' is .*, expected a name: text, or",
+        ),
+        (lambda x: x.assign(next_state=1), r"expected a name: text, or whole numbers throughout"),
+        (lambda x: x[:0], r"has no rows"),
     ],
 )
-def test_faults_of_a_parquet_file_are_named(names, select, message, tmp_path):
-    path = parquet(tmp_path / "m.parquet", names, select=select)
+def test_faults_of_a_data_frame_are_named(change, message):
+    frame = pd.DataFrame(LINES, columns=NAMES)
     with pytest.raises(ck.CmdpkitError, match=message):
-        ck.read_model(path, horizon=3, start="empty", constraints=[ck.at_most("backlog", 12)])
-    with pytest.raises(ck.CmdpkitError, match=r"holds transitions only; read it with cmdpkit\.read_model, and give"):
-        ck.read_model(path)
-    (tmp_path / "none.parquet").write_bytes(b"nothing")
-    with pytest.raises(ck.CmdpkitError, match=r"cannot read .*none.parquet"):
-        ck.read_model(tmp_path / "none.parquet", horizon=3, start="empty")
+        ck.read_model(change(frame), horizon=3, start="empty", constraints=[ck.at_most("backlog", 12)])
+    with pytest.raises(ck.CmdpkitError, match=r"holds transitions only; give start= and one of"):
+        ck.read_model(frame)
+    with pytest.raises(ck.CmdpkitError, match=r"the model is \[3\], expected a file, or without mmap a data frame"):
+        ck.read_model([3])
+
+
+def test_a_parquet_file_is_left_to_the_library_of_the_frame(tmp_path):
+    for read, call in ((ck.read_model, "read_model"), (lambda x: ck.from_log(x, horizon=2), "from_log")):
+        with pytest.raises(ck.CmdpkitError, match=rf"m.parquet: .*{call}\(pandas.read_parquet\(path\)"):
+            read(tmp_path / "m.parquet")
 
 
 def test_an_exploration_reports_how_far_it_came_and_ends_complete(monkeypatch, capsys):
@@ -240,10 +269,3 @@ def test_an_exploration_reports_how_far_it_came_and_ends_complete(monkeypatch, c
     assert capsys.readouterr().err == ""
     with pytest.raises(ck.CmdpkitError, match=r"progress is 'yes', expected True, False or a function"):
         explore("yes")
-
-
-def test_a_file_of_version_0_1_with_the_whole_table_is_still_read(tmp_path):
-    pi = np.array([[[0.25, 0.75], [1.0, 0.0]]])
-    with open(tmp_path / "old.npz", "wb") as file:
-        write_npz(file, "policy", {"horizon": 1, "states": 2, "actions": ["a", "b"]}, {"pi": pi})
-    assert ck.read_policy(tmp_path / "old.npz") == ck.Policy(pi, (), ("a", "b"))

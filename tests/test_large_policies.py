@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io import policies as policy_files
 from cmdpkit.model.evaluate import action_uses, reach
 from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
@@ -193,10 +192,21 @@ def test_broken_choices_are_refused_with_their_place(choice, where, p, message):
 
 
 @pytest.mark.parametrize(
-    "change", ["as it is", "NULL", "percent", "twice", "missing", "above one", "sign", "cell", "quote"]
+    ("change", "message"),
+    [
+        ("as it is", None),
+        ("percent", None),
+        ("NULL", r"\*.csv:\d+: row: 'state': unknown state ''"),
+        ("twice", r"\*.csv:(\d+): row: step, state and action are those of line"),
+        ("missing", r"\*.csv:\d+: head: \d+ rows are announced, but the file has"),
+        ("above one", r"\*.csv:\d+: decision at step 2 in state '1e3': the probabilities sum to"),
+        ("sign", r"\*.csv:\d+: (row: 'probability'|decision at step 2 in state '1e3')"),
+        ("cell", r"\*.csv:\d+: row: has 5 cells, expected 4"),
+        ("quote", r"\*.csv:\d+: not valid CSV"),
+    ],
 )
-def test_a_csv_policy_is_read_at_once_as_it_is_read_line_by_line(change, tmp_path, monkeypatch):
-    """Names that could mean something else, in a path that could be a pattern; mistakes are told in the same words."""
+def test_names_in_a_csv_policy_mean_what_they_say_and_mistakes_are_told(change, message, tmp_path):
+    """Names that could mean something else, in a path that could be a pattern."""
     names = ["NULL", "#1", '"', "a b", "nan", "=1+1", "é,", "1e3"]
     policy = ck.Policy(random_table(np.random.default_rng(4), 2, 8, 3), names, ["x", "NA", "1"])
     path = ck.write_policy(policy, tmp_path / "p[1]*.csv")
@@ -208,24 +218,19 @@ def test_a_csv_policy_is_read_at_once_as_it_is_read_line_by_line(change, tmp_pat
         "twice": head[-1],
         "missing": "",
         "above one": f"{step},{state},{action},1.5\n",
-        "sign": f"{step},{state},{action},-0.0\n",
+        "sign": f"{step},{state},{action},-0.5\n",
         "cell": f"{step},{state},{action},{p},\n",
         "quote": f'{step},"{state},{action},{p}\n',
     }.get(change, last)
     path.write_text("".join([*head, last]), encoding="utf-8")
-
-    def told():
-        try:
-            return ck.read_policy(path)
-        except ck.CmdpkitError as error:
-            return str(error)
-
-    at_once = told()
-    monkeypatch.setattr(policy_files, "_read_long_csv", lambda _: None)
-    assert at_once == told() and isinstance(at_once, str) == (change not in ("as it is", "percent"))
+    if message is None:
+        np.testing.assert_allclose(ck.read_policy(path).pi, policy.pi, rtol=1e-15)
+    else:
+        with pytest.raises(ck.CmdpkitError, match=message):
+            ck.read_policy(path)
 
 
-def test_a_csv_policy_is_read_line_by_line_unless_something_is_unusual(tmp_path, monkeypatch):
+def test_the_lines_of_a_csv_policy_may_be_in_any_order(tmp_path):
     rng = np.random.default_rng(8)
     policy = ck.Policy(random_table(rng, 3, 50, 4), [f"a, {s}" for s in range(50)], ["x", 'y"', "z", "2"])
     path = ck.write_policy(policy, tmp_path / "p.csv")
@@ -234,9 +239,12 @@ def test_a_csv_policy_is_read_line_by_line_unless_something_is_unusual(tmp_path,
     shuffled.write_text("".join([*lines[:5], *rng.permutation(lines[5:]).tolist()]))
     spaced = tmp_path / "spaced.csv"
     spaced.write_text("".join([*lines[:5], "\n", *(line.replace("1,", "01,", 1) for line in lines[5:])]))
-    assert ck.read_policy(spaced) == policy  # steps written in another way: read as a document
-    monkeypatch.setattr(policy_files, "_parse_csv", None)
-    assert ck.read_policy(path) == policy
-    assert ck.read_policy(shuffled) == policy
-    with pytest.raises(TypeError):  # it tries to read it as a document
-        ck.read_policy(spaced)
+    assert ck.read_policy(path) == ck.read_policy(shuffled) == ck.read_policy(spaced) == policy
+
+
+def test_a_horizon_that_the_lines_cannot_fill_is_refused_before_memory_is_taken(tmp_path):
+    policy = ck.Policy([[[0.25, 0.75]]], ("on",), ("stay", "leave"))
+    text = ck.write_policy(policy, tmp_path / "p.csv").read_text().replace("horizon = 1", "horizon = 900000000")
+    (tmp_path / "long.csv").write_text(text)
+    with pytest.raises(ck.CmdpkitError, match=r"there is no decision at step 2 in state 'on'"):
+        ck.read_policy(tmp_path / "long.csv")

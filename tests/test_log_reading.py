@@ -4,6 +4,8 @@ from datetime import date
 
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow
 import pytest
 
 import cmdpkit as ck
@@ -14,6 +16,12 @@ def test_every_kind_of_table_says_the_same(tmp_path):
     frame = pd.DataFrame(ROWS, columns=COLUMNS)
     frame.to_csv(tmp_path / "log.csv", index=False)
     frame.to_parquet(tmp_path / "log [1].parquet")
+    frames = [
+        frame,
+        pd.read_parquet(tmp_path / "log [1].parquet"),
+        polars.from_pandas(frame),
+        pyarrow.Table.from_pandas(frame),
+    ]
     european = [";".join(COLUMNS)] + [
         f"{k};{h};{s};{a};{r};{100 * c} %;{t}".replace(".", ",") for k, h, s, a, r, c, t in ROWS
     ]
@@ -21,9 +29,11 @@ def test_every_kind_of_table_says_the_same(tmp_path):
     renamed = frame.rename(columns={"state": "where"}).sample(frac=1, random_state=1)
     given = {"horizon": 2, "constraints": BOUND}
     expected = ck.from_log(ROWS, columns=COLUMNS, **given).cmdp
-    for log in ("log.csv", "log [1].parquet", "europe.csv"):
+    for log in ("log.csv", "europe.csv"):
         assert ck.from_log(tmp_path / log, **given).cmdp == expected
-    assert ck.from_log(frame, **given).cmdp == expected
+    for log in frames:
+        assert ck.from_log(log, **given).cmdp == expected
+    assert ck.from_log(frames[2].lazy(), **given).cmdp == expected
     assert ck.from_log(renamed, columns={"state": "where"}, **given).cmdp == expected
     assert ck.from_log([dict(zip(COLUMNS, row, strict=True)) for row in ROWS], **given).cmdp == expected
     assert ck.from_log(frame.drop(columns="step"), **given).cmdp == expected

@@ -6,15 +6,12 @@ imported. A reader that takes a name from a file for something to import is caug
 
 import dataclasses
 import sys
-from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 
 import cmdpkit as ck
 from cmdpkit.experiments.experiment import Experiment
-from cmdpkit.io.formats.parquet_model import database
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import load_failures, load_record, save_failure, save_record
 from cmdpkit.results.study import Study, load_settings, save_settings
@@ -75,27 +72,6 @@ def test_logs(planted):
     head = "episode,step,state,action,reward,cost,next_state\n"
     (planted / "log.csv").write_text(head + "".join(f"{k},1,{NAME},{NAME},1,0,{NAME}\n" for k in range(4)))
     ck.from_log("log.csv", horizon=1, constraints=[ck.at_most("cost", 1)])
-
-
-def test_tables_of_parquet(planted):
-    """A model and a log; DuckDB would run the code of an extension, so it must load none by itself."""
-    line = f"'{NAME}' AS state, '{NAME}' AS action, '{NAME}' AS next_state, 1.0 AS reward, 0.0 AS cost"
-    with database() as made:
-        assert made.execute("SELECT current_setting('autoinstall_known_extensions')").fetchone() == (False,)
-        assert made.execute("SELECT current_setting('autoload_known_extensions')").fetchone() == (False,)
-        made.execute(f"COPY (SELECT {line}, 1.0 AS probability) TO 'model.parquet'")
-        made.execute(f"COPY (SELECT {line}, i AS episode, 1 AS step FROM range(4) t(i)) TO 'log.parquet'")
-        with pytest.raises(duckdb.Error):  # would need an extension
-            made.execute("SELECT * FROM 'https://localhost/planted.parquet'")
-    assert ck.read_model("model.parquet", start=NAME, discount=0.9, constraints=[ck.at_most("cost", 1)]).states == (
-        NAME,
-    )
-    ck.from_log("log.parquet", horizon=1, constraints=[ck.at_most("cost", 1)])
-
-
-def test_no_module_opens_a_database_of_its_own():
-    sources = Path(ck.__file__).parent.rglob("*.py")
-    assert [x.name for x in sources if "duckdb.connect(" in x.read_text(encoding="utf-8")] == ["parquet_model.py"]
 
 
 def test_records_studies_reports_and_failures(planted):

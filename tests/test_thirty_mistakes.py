@@ -90,7 +90,7 @@ MISTAKES = {
     "an unknown algorithm": (lambda: ck.learn("paper/synthetic", "triple_qq", episodes=5), ["unknown algorithm 'triple_qq'", "did you mean 'triple-q'"]),
     "no episodes": (lambda: ck.simulate_policy(MODEL, ck.Policy.uniform(MODEL), 0), ["episodes is 0", "expected a whole number, at least 1"]),
     "a negative seed": (lambda: ck.simulate_policy(MODEL, ck.Policy.uniform(MODEL), 5, seed=-1), ["seed is -1", "expected a whole number from 0"]),
-    "an experiment with an unknown key": (lambda: experiment(EXPERIMENT + "episods = 3\n"), ["try.toml:5", "episods: unknown key", "did you mean 'episodes'"]),
+    "an experiment with an unknown key": (lambda: experiment(EXPERIMENT + "episods = 3\n"), ["try.toml:5", "unknown key 'episods'", "did you mean 'episodes'"]),
     "a Gymnasium environment without cost": (lambda: ck.learn(gymnasium.make("FrozenLake-v1"), "triple-q", **FROZEN), ["episode 1, step 1", 'info has no "cost"', "for 1 constraints", "cmdpkit.gym.WithCost"]),
 }  # fmt: skip
 
@@ -145,7 +145,7 @@ MORE = {
     "a folder that is not there": (lambda: ck.write_policy(SOLUTION, "plans/best.csv"), ["cannot write plans/best.csv", "No such file", "make the folder plans first"]),
     "a policy for a word processor": (lambda: ck.write_policy(SOLUTION, "best.docx"), ["best.docx", "unknown suffix '.docx'", "expected one of .json"]),
     "a figure as text": (lambda: save(SOLUTION.plot(), Path("best.txt")), ["best.txt", "unknown suffix '.txt'", "expected one of .png"]),
-    "an empty log": (lambda: log_file(""), ["log.csv is empty", "expected a line with the names of the columns"]),
+    "an empty log": (lambda: log_file(""), ["log.csv: there is no line of column names", "expected one above the rows"]),
     "a log with a short row": (lambda: log_file("episode,state,action,reward,next_state\n1,a,go,1\n"), ["log.csv:2", "has 4 cells", "expected 5", "episode, state"]),
     "a log with a decimal comma in a frame": (lambda: log([(1, 1, "a", "go", "1,5", 0.5, "b")]), ["row 1: reward", "'1,5'", "expected a number with a decimal point", "correct it"]),
     "a log with a row twice": (lambda: log([*ROWS, ROWS[0]]), ["row 4", "is the same row as row 1", "leave one of them out"]),

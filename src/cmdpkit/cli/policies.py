@@ -22,10 +22,10 @@ PolicyOption = Annotated[
     'estimate log.csv --horizon 20 --constraint "uptime>=12" --stationary -o model.npz --save-policy plan.csv',
     'estimate log.csv --horizon 20 --constraint "failures<=0.45" --policy my-rule.csv',
     'estimate log.csv --horizon 20 --constraint "cost<=5" --range cost=0:100 --drop-bad-episodes',
-    "estimate log.parquet --average --column state=stock --column action=order",
+    "estimate log.csv --average --column state=stock --column action=order",
 )
 def estimate(
-    log: Annotated[Path, Argument(metavar="LOG", help="The log (.csv, .tsv, .txt or .parquet).")],
+    log: Annotated[Path, Argument(metavar="LOG", help="The log (.csv, .tsv or .txt).")],
     horizon: Annotated[int | None, Option(min=1, help="Number of steps of an episode.")] = None,
     discount: Annotated[float | None, Option(help="Judge by discounted totals instead.")] = None,
     average: Annotated[bool, Option("--average", help="Judge by long-run averages instead.")] = False,

@@ -17,7 +17,7 @@ from cmdpkit.estimate.fitted import Fitted, plug_in
 from cmdpkit.estimate.intervals import Certificate, stated
 from cmdpkit.estimate.log import Log, notes_on
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
-from cmdpkit.io.formats.parquet_model import without_signals
+from cmdpkit.io.formats.frames import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
@@ -201,7 +201,7 @@ def from_log(
 
     Parameters
     ----------
-    log : a CSV or Parquet file, a data frame, a mapping from column names to columns, or rows (tuples or mappings). One
+    log : a CSV file, a data frame, a mapping from column names to columns, or rows (tuples or mappings). One
         row is one transition, with the columns episode, step, state, action, reward, next_state and one for each
         constraint. Without a step the rows of an episode are in order, and without a next_state (or where it is empty)
         it is the state of the following row. A continuing log (discount, average) needs no episode. A column time, if

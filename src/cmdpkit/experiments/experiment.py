@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from cmdpkit import envs
-from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments import document as read
-from cmdpkit.experiments.document import MAX_RUNS, Node, Pair, Settings
+from cmdpkit.experiments.document import MAX_RUNS, Pair, Settings, read_fields
 from cmdpkit.io.formats.json_toml import parse_toml
-from cmdpkit.io.formats.source import Mistakes, read_text
+from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, read_text
 from cmdpkit.io.loading import build, load, look_in, parsed
 from cmdpkit.io.models import SUFFIXES
 from cmdpkit.learners.contract import Learner
@@ -76,21 +76,17 @@ class ExperimentEnvironment:
     cost_ranges: tuple[Pair, ...] | None = None  # the same for every constraint
 
     @classmethod
-    def of(cls, node: Node) -> ExperimentEnvironment | None:
+    def of(cls, node: Located, mistakes: Mistakes) -> ExperimentEnvironment | None:
         """The environment that a table, a name or a model describes; None if there is a mistake, which is noted."""
         if isinstance(node.value, cls):
             return node.value
         if isinstance(node.value, (str, CMDP)):
             return cls(node.value)
-        if not isinstance(node.value, Mapping):
-            node.fail(
-                f"{node.path}: {quoted(node.value)} is no model, expected an environment, a file, or a table with the "
-                "key model"
-            )
+        node.expect(isinstance(node.value, Mapping), "an environment, a file, a model, or a table with the key model")
         readers = {
             "model": read.model,
-            "name": read.text,
-            "renormalise": read.flag,
+            "name": Located.text,
+            "renormalise": Located.flag,
             "params": read.settings,
             "bounds": read.settings,
             "constraints": read.constraints,
@@ -98,7 +94,7 @@ class ExperimentEnvironment:
             "reward_range": read.pair,
             "cost_ranges": read.pairs,
         }
-        found = node.fields(readers, ("model",))
+        found = read_fields(node, readers, ("model",), mistakes)
         return cls(**found) if "model" in found else None
 
     def problems(self, folder: Path) -> Iterator[ExperimentProblem]:
@@ -165,7 +161,7 @@ class Algorithm:
     readings: list[int] = field(default_factory=list)  # episodes or steps at which curves are read, besides the usual
 
     @classmethod
-    def of(cls, node: Node) -> Algorithm | None:
+    def of(cls, node: Located, mistakes: Mistakes) -> Algorithm | None:
         """The algorithm that a table, a name or a class describes; None if there is a mistake, which is noted."""
         if isinstance(node.value, cls):
             return node.value
@@ -179,7 +175,7 @@ class Algorithm:
             "steps": read.length,
             "readings": read.lengths,
         }
-        found = node.fields(readers, ("name",))
+        found = read_fields(node, readers, ("name",), mistakes)
         return cls(**found) if "name" in found else None
 
 
@@ -336,14 +332,14 @@ class Experiment:
 def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The fields of an experiment, checked; raises one CmdpkitError with all mistakes."""
     mistakes = Mistakes(source)
-    top = Node(source, "", document, None, mistakes)
+    top = Located(source, "", LocatedTable(document, None, getattr(document, "lines", None)))
 
     def listed(kind: type[ExperimentEnvironment] | type[Algorithm]) -> Any:
-        def read_all(node: Node) -> list[Any]:
+        def read_all(node: Located) -> list[Any]:
             found = []
             for entry in node.entries():
                 with mistakes.noting():
-                    found.append(kind.of(entry))
+                    found.append(kind.of(entry, mistakes))
             return found
 
         return read_all
@@ -356,12 +352,12 @@ def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
         "episodes": read.length,
         "seeds": read.seeds,
         "noise": read.one_of("none", "bernoulli"),
-        "out": read.text,
+        "out": Located.text,
     }
-    found = top.fields(readers, ("name", "environments", "algorithms"))
+    found = read_fields(top, readers, ("name", "environments", "algorithms"), mistakes)
     lengths = (document, *(x for x in found.get("algorithms", []) if x is not None))
     if not any(_has(part, key) for part in lengths for key in ("episodes", "steps")):
-        mistakes.add(f"{source}: episodes is missing (or steps, for models without a horizon)")
+        mistakes.add("", None, f"{source}: episodes is missing (or steps, for models without a horizon)")
     mistakes.check()
     return found
 

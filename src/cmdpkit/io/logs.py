@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.log_table import Faults, LogTable, read_table
+from cmdpkit.io.formats.log_table import LogTable, read_table
+from cmdpkit.io.formats.source import Mistakes
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 LARGEST = 1e60  # a signal: sums of its third powers must still be numbers
@@ -106,7 +107,7 @@ class _Reader:
         self, table: LogTable, signals: Sequence[str], ranges: Mapping[str, tuple[float, float]], horizon: int | None
     ) -> None:
         self.table, self.horizon, n = table, horizon, len(table)
-        self.faults = Faults(table.where, table.place)
+        self.faults = Mistakes(table.where, table.place)
         self.alive: BoolArray = np.ones(n, dtype=bool)
         for i, told in table.broken.items():
             self.faults.add("the cells of a row do not fit the columns", i, told, "correct the line")
@@ -149,7 +150,7 @@ class _Reader:
 
     def _check_ranges(self, signals: Sequence[str]) -> None:
         """Refuse a signal outside of its declared range; such a row is never dropped, or costs would vanish."""
-        outside = Faults(self.table.where, self.table.place)
+        outside = Mistakes(self.table.where, self.table.place)
         bad = self.faults.rows
         for name, x, declared in zip(signals, self.x, self.declared, strict=True):
             if declared is not None:

@@ -14,13 +14,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, write_text, writing
-from cmdpkit.io.formats import csv_text, parquet_model, prism, umb
+from cmdpkit.io.formats import csv_text, prism, umb
 from cmdpkit.io.formats.document import constraint_entry, model_of, tables_of, transitions
+from cmdpkit.io.formats.frames import columns_of, model_of_columns, without_signals
 from cmdpkit.io.formats.json_toml import dump_toml, json_pieces, parse_json, parse_toml
 from cmdpkit.io.formats.npz import read_npz_model, write_npz_model
-from cmdpkit.io.formats.parquet_model import without_signals
 from cmdpkit.io.formats.source import Mistakes, Written, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
@@ -33,7 +33,7 @@ PathLike = str | os.PathLike[str]
 
 
 def read_model(
-    path: PathLike,
+    path: PathLike | Any,
     *,
     horizon: int | None = None,
     start: Name | Mapping[Any, float] | None = None,
@@ -43,13 +43,13 @@ def read_model(
     renormalise: bool = False,
     mmap: bool = False,
 ) -> CMDP:
-    """The model in a .toml, .json, .csv, .npz or .parquet file.
+    """The model in a .toml, .json, .csv or .npz file, or in a data frame.
 
     Parameters
     ----------
-    path : the file
+    path : the file, or a data frame of pandas, polars, Arrow or another library that narwhals knows
     horizon, start, constraints, discount, criterion : for .csv files, in place of what the head of the file says, and
-        for .parquet files, which have no head. ``start`` is the name of a state or a mapping from names to
+        for data frames, which have no head. ``start`` is the name of a state or a mapping from names to
         probabilities. Constraints have no signals here: their signals are the columns with their names.
     renormalise : divide every row of probabilities by its sum, as ``renormalise = true`` in the file does. By default
         a row is divided by its sum only if the rounding of its decimals explains why that is not 1, with a
@@ -74,17 +74,25 @@ def read_model(
     <BLANKLINE>
     True
     """
-    path = Path(path)
-    suffix = suffix_of(path, (*SUFFIXES, ".parquet"))
-    if mmap and suffix != ".npz":
-        raise CmdpkitError(f"{path}: mmap is for .npz files; `cmdpkit convert {path} model.npz` makes one")
     judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
     given = {key: x for key, x in judged.items() if x is not None}
-    if suffix == ".parquet":
-        return parquet_model.read(path, given, start, constraints, renormalise=renormalise)
+    if not isinstance(path, str | os.PathLike):
+        columns = columns_of(path)
+        if columns is None or mmap:
+            raise CmdpkitError(f"the model is {quoted(path)}, expected a file, or without mmap a data frame")
+        return model_of_columns(columns, given, start, constraints, renormalise=renormalise)
+    path = Path(path)
+    if path.suffix.lower() == ".parquet":
+        raise CmdpkitError(
+            f"{path}: Parquet files are read by the library of your data frames: "
+            "read_model(pandas.read_parquet(path), horizon=..., start=...)"
+        )
+    suffix = suffix_of(path, SUFFIXES)
+    if mmap and suffix != ".npz":
+        raise CmdpkitError(f"{path}: mmap is for .npz files; `cmdpkit convert {path} model.npz` makes one")
     overrides = {**given, **_overrides(start, constraints)}
     if overrides and suffix != ".csv":
-        only = ".csv and .parquet files only"
+        only = ".csv files and data frames only"
         raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for {only}; change the file instead")
     with reading(path):
         if suffix == ".npz":

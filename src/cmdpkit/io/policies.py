@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, writing
@@ -18,8 +16,17 @@ from cmdpkit.io.formats.controller import policy_table, python_module
 from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import Expected, read_npz, write_npz
-from cmdpkit.io.formats.parquet_model import database
-from cmdpkit.io.formats.source import Fields, Index, LocatedTable, Written, read_text, reading, rule_of, suffix_of
+from cmdpkit.io.formats.source import (
+    Index,
+    Located,
+    Mistakes,
+    Written,
+    read_text,
+    reading,
+    rule_of,
+    suffix_of,
+    tolerance_of,
+)
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, drawn_at, index_type
@@ -27,6 +34,8 @@ from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.validate import MAX_HORIZON, Name
 
 if TYPE_CHECKING:
     from cmdpkit.exact.solver import Solution
@@ -35,11 +44,8 @@ FORMAT = "cmdpkit policy"
 VERSION = 1
 HEAD = ("states", "actions", "made_for")  # the last one is optional
 LENGTH = ("horizon", "stationary")  # exactly one of them
-MAX_HEAD = 1 << 30  # bytes of a line above the data, which may hold the names of all states
 COLUMNS = ("step", "state", "action", "probability")
 TOGETHER = 1 << 16  # lines that are written at once
-PROBABILITY = r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-SHORTEST_LINE = 6  # bytes, as in "s,a,1" with its line end
 
 
 def read_policy(path: str | os.PathLike[str], cmdp: CMDP | None = None) -> Policy:
@@ -68,12 +74,7 @@ def read_policy(path: str | os.PathLike[str], cmdp: CMDP | None = None) -> Polic
     path = Path(path)
     suffix = suffix_of(path, (".json", ".csv", ".npz"))
     with reading(path):
-        if suffix == ".npz":
-            policy = _read_npz(path)
-        elif suffix == ".json":
-            policy = _policy_of(path, _parse_json(path, read_text(path)))
-        else:
-            policy = _read_long_csv(path) or _policy_of(path, _parse_csv(path, read_text(path), cmdp), cmdp)
+        policy = {".npz": _read_npz, ".json": _read_json, ".csv": _read_csv}[suffix](path, cmdp)
         return policy if cmdp is None else Policy.of(cmdp, policy)
 
 
@@ -140,148 +141,195 @@ def _csv_pieces(policy: Policy) -> Iterator[str]:
     yield from _lines(policy)
 
 
-def _parse_json(path: Path, text: str) -> LocatedTable:
-    document = parse_json(path, text)
-    fields = Fields(path, "policy", document)
-    fields.only(("format", "version", *HEAD[:2], "decisions"), (*LENGTH, *HEAD))
-    if document["format"] != FORMAT:
-        fields.fail(f"'format' is {quoted(document['format'])}, expected {quoted(FORMAT)}")
-    if document["version"] != VERSION:
-        fields.fail(f"'version' is {quoted(document['version'])}; this cmdpkit reads version {VERSION}")
-    return document
+class _Shape(NamedTuple):
+    """What the head of a policy's file says."""
+
+    head: Located
+    horizon: int | None  # None if the policy is stationary
+    states: Index
+    actions: Index
+    names: tuple[Sequence[Name], Sequence[Name]]  # of states and actions
+    made_for: MadeFor | None
 
 
-def _read_long_csv(path: Path) -> Policy | None:
-    """A policy in the form in which it was written here; None for any other, which is then read as a document."""
-    head = []
-    try:
-        with open(path, "rb") as file:
-            while (line := file.readline(MAX_HEAD)).lstrip(b"\xef\xbb\xbf").startswith(b"#"):
-                head.append(line)
-            begin = file.tell()
-        sheet = csv_text.parse(path, (b"".join(head) + line).decode("utf-8-sig"), (*LENGTH, *HEAD, "rows"), "")
-        fields = Fields(path, "head", sheet.head)
-        H = _steps(fields)
-        names = fields.names("states"), fields.names("actions")
-        rows = fields.whole("rows", 0)
-        made_for = _made_for(fields)
-    except (CmdpkitError, UnicodeDecodeError, KeyError, OSError):
-        return None
-    if sheet.constraints or set(sheet.columns) != set(COLUMNS if H else COLUMNS[1:]):
-        return None
-    found = _read_body(path, begin, tuple(sheet.columns), *names, H or 1, rows)
-    return None if found is None else _named(*found, H, names, made_for)
+class _Entries(NamedTuple):
+    """The probabilities that a file lists, one for each action that is taken somewhere."""
+
+    place: IntArray  # [n], h * S + s
+    action: IntArray  # [n]
+    p: Sequence[float]  # [n], with their decimals where they were read from text
+    where: Callable[[int], Located]  # the place of an entry in the file, for messages
 
 
-def _parse_csv(path: Path, text: str, cmdp: CMDP | None) -> LocatedTable:
-    """The same document as in JSON, with the lines of the file; what the head leaves out is taken from the model."""
-    sheet = csv_text.parse(path, text, (*LENGTH, *HEAD, "rows"), "rows")
+def _shape(head: Located) -> _Shape:
+    names = head.at("states").names(), head.at("actions").names()
+    return _Shape(head, _steps(head), Index("state", names[0]), Index("action", names[1]), names, _made_for(head))
+
+
+def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
+    document = Located(path, "policy", parse_json(path, read_text(path)))
+    document.only(("format", "version", *HEAD[:2], "decisions"), (*LENGTH, *HEAD))
+    document.at("format").expect(document.value["format"] == FORMAT, quoted(FORMAT))
+    if document.value["version"] != VERSION:
+        document.fail(f"'version' is {quoted(document.value['version'])}; this cmdpkit reads version {VERSION}")
+    shape = _shape(document)
+    seen: dict[int, Located] = {}
+    entries: list[tuple[int, int, float]] = []
+    for i, table in enumerate(document.at("decisions").list_of(dict, "tables"), 1):
+        decision = Located(path, f"decision {i}", table).table()
+        decision.only((*["step"] * (shape.horizon is not None), "state", "probabilities"))
+        h = decision.at("step").whole(1, shape.horizon) - 1 if shape.horizon is not None else 0
+        place = h * len(shape.states) + shape.states.find(decision.at("state").name_of(), decision, "state")
+        decision = Located(path, _decision(shape, place), decision.value)
+        if place in seen:
+            decision.fail(f"given a second time; the first is in line {seen[place].line}")
+        row = decision.inner("probabilities")
+        seen[place] = decision
+        entries += [(place, shape.actions.find(a, row, a), row.value[a]) for a in row.probabilities()]
+    placed, action, p = zip(*entries, strict=True) if entries else ((), (), ())
+    return _policy(path, shape, _Entries(_whole(placed), _whole(action), p, lambda i: seen[placed[i]]), cmdp)
+
+
+def _whole(numbers: Sequence[int]) -> IntArray:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _decision(shape: _Shape, place: int) -> str:
+    """What messages call the decision at a place h * S + s."""
+    h, s = divmod(place, len(shape.states))
+    at = "" if shape.horizon is None else f" at step {h + 1}"
+    return f"decision{at} in state {quoted(shape.names[0][s])}"
+
+
+def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
+    """A policy with one line per action taken; what the head leaves out is taken from the model."""
+    sheet = csv_text.parse(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
+    mistakes = Mistakes(path)
+    for i, told in sheet.broken.items():
+        mistakes.add("", None, f"{sheet.place(i)}: row: {told}")
+    mistakes.check()
     if sheet.constraints:
-        Fields(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
-    if cmdp is not None:
-        timed = "step" in sheet.columns
-        if "horizon" not in sheet.head and "stationary" not in sheet.head:
-            sheet.head.update({"horizon": cmdp.steps} if timed else {"stationary": True})
-        sheet.head.setdefault("states", names_entry(cmdp.states))
-        sheet.head.setdefault("actions", names_entry(cmdp.action_names))
-    head = Fields(path, "head", sheet.head)
+        Located(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
+    head = Located(path, "head", sheet.head)
     if cmdp is None and not sheet.head:
         head.fail("there are no lines '# states = ...' above the data; give the model too: read_policy(path, model)")
+    if cmdp is not None:
+        if "horizon" not in head and "stationary" not in head:
+            sheet.head.update({"horizon": cmdp.steps} if "step" in sheet.columns else {"stationary": True})
+        sheet.head.setdefault("states", names_entry(cmdp.states))
+        sheet.head.setdefault("actions", names_entry(cmdp.action_names))
     head.only(HEAD[:2], (*LENGTH, *HEAD, "rows"))
-    timed = _steps(head) is not None
-    columns: Sequence[str] = COLUMNS if timed else COLUMNS[1:]
-    if cmdp is not None and "probability" not in sheet.columns:
-        columns = columns[:-1]
-    Fields(path, "columns", sheet.columns).only(columns)
-    decisions: dict[tuple[str, str], LocatedTable] = {}
-    for row in sheet.rows:
-        step = {"step": csv_text.whole(row["step"])} if timed else {}
-        new = {**step, "state": row["state"], "probabilities": LocatedTable((), row.line)}
-        decision = decisions.setdefault((row.get("step", "").strip(), row["state"]), LocatedTable(new, row.line))
-        table = decision["probabilities"]
-        if "probability" not in sheet.columns and table:
-            Fields(path, "row", row).fail(
-                f"{quoted(row['state'])} has an action in line {decision.line} already; leave one of them out, or add "
-                "a column probability if the policy draws"
-            )
-        if row["action"] in table:
-            same = "step, state and action" if timed else "state and action"
-            Fields(path, "row", row).fail(f"{same} are those of line {table.lines[row['action']]}")
-        table[row["action"]] = csv_text.number(row.get("probability", "1"), Written, comma=sheet.comma)
-        table.lines[row["action"]] = row.line
-    return LocatedTable({**sheet.head, "decisions": list(decisions.values())}, None, sheet.head.lines)
+    shape = _shape(head)
+    columns = COLUMNS[1:] if shape.horizon is None else COLUMNS
+    sure = cmdp is not None and "probability" not in sheet.columns
+    sheet.names_of_columns().only(columns[:-1] if sure else columns)
+
+    def probability(cell: Located) -> float:
+        p = Located(path, "row", csv_text.number(cell.value, Written, comma=sheet.comma), cell.line, key="probability")
+        if p.number() < 0:
+            p.expect(False, "at least 0")
+        return cast(float, p.value)
+
+    def step(cell: Located) -> int:
+        return Located(path, "row", csv_text.whole(cell.value), cell.line, key="step").whole(1, shape.horizon) - 1
+
+    place = _whole(sheet.read("state", lambda cell: shape.states.find(cell.value, cell)))
+    if shape.horizon is not None:
+        place += _whole(sheet.read("step", step)) * len(shape.states)
+    action = _whole(sheet.read("action", lambda cell: shape.actions.find(cell.value, cell)))
+    p = [1.0] * len(place) if sure else sheet.read("probability", probability)
+    _refuse_repeats(sheet, place if sure else place * len(shape.actions) + action, sure=sure)
+
+    def where(i: int) -> Located:
+        return Located(path, _decision(shape, int(place[i])), None, sheet.lines[i])
+
+    return _policy(path, shape, _Entries(place, action, p, where), cmdp)
 
 
-def _policy_of(path: Path, document: LocatedTable, cmdp: CMDP | None = None) -> Policy:
-    """The policy of a document; every step and state is given once, or with a model left out if it has one action."""
-    fields = Fields(path, "policy", document)
-    steps = _steps(fields)
-    H, timed = steps or 1, steps is not None
-    states, actions = fields.names("states"), fields.names("actions")
-    state, action = Index("state", states), Index("action", actions)
-    seen: dict[tuple[int, int], Fields] = {}
-    rows: dict[tuple[int, int], dict[int, float]] = {}
-    tolerances: dict[tuple[int, int], float] = {}
-    for i, table in enumerate(fields.list_of("decisions", dict, "tables"), 1):
-        decision = Fields(path, f"decision {i}", table)
-        decision.only((*["step"] * timed, "state", "probabilities"))
-        h = decision.whole("step", 1, H) - 1 if timed else 0
-        place = h, state.find(decision.name("state"), decision, "state")
-        decision.what = f"decision{f' at step {h + 1}' * timed} in state {quoted(states[place[1]])}"
-        if place in seen:
-            decision.fail(f"given a second time; the first is in line {seen[place].table.line}")
-        seen[place] = decision
-        row = decision.inner("probabilities")
-        rows[place] = {action.find(a, row, a): p for a, p in row.probabilities().items()}
-        tolerances[place] = row.tolerance()
-    if cmdp is not None and len(states) == cmdp.S:
-        only = forced(cmdp)
-        for h, s in np.argwhere(np.broadcast_to(only, (H, cmdp.S)) >= 0).tolist() if len(only) in (1, H) else ():
-            rows.setdefault((h, s), {int(only[h % len(only), s]): 1.0})
-    if len(rows) < H * len(states):
-        h, s = next((h, s) for h in range(H) for s in range(len(states)) if (h, s) not in rows)
-        fields.fail(
-            f"there is no decision{f' at step {h + 1}' * timed} in state {quoted(states[s])}; add one for every "
-            "state that has more than one action"
+def _refuse_repeats(sheet: csv_text.Sheet, key: IntArray, *, sure: bool) -> None:
+    """Refuse a second line for the same key."""
+    order = np.argsort(key, kind="stable")
+    again = np.flatnonzero(np.diff(key[order]) == 0)
+    if not len(again):
+        return
+    k = again[np.argmin(order[again + 1])]
+    first, row = sheet.lines[order[k]], sheet.row(int(order[k + 1]))
+    if sure:
+        row.fail(
+            f"{quoted(row.value['state'])} has an action in line {first} already; leave one of them out, or add a "
+            "column probability if the policy draws"
         )
-    pi = np.zeros((H, len(states), len(actions)))
-    tolerance = np.zeros((H, len(states)))
-    for place, given in rows.items():
-        pi[place][list(given)] = list(given.values())
-        tolerance[place] = tolerances.get(place, ROW_SUM_TOLERANCE)
-    sums = pi.sum(axis=-1)
-    miss = np.abs(sums - 1)
-    for h, s in np.argwhere(miss > tolerance).tolist():
-        seen[h, s].fail(f"the probabilities sum to {sums[h, s]:.12g}, {rule_of(tolerance[h, s])}")
-    rounded = miss > ROW_SUM_TOLERANCE
-    if rounded.any():
-        pi[rounded] /= sums[rounded][:, None]
-        warn(float(miss[rounded].max()), str(path))
-    policy = Policy(pi, states, actions, not timed)
-    return policy._with(made_for=_made_for(fields))
+    row.fail(f"{'step, ' * ('step' in row)}state and action are those of line {first}")
 
 
-def _steps(fields: Fields) -> int | None:
+def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> Policy:
+    """The policy of the entries; with a model, states that have one action may be left out."""
+    H, S, A = shape.horizon or 1, len(shape.states), len(shape.actions)
+    place, action, p = entries.place, entries.action, np.array(entries.p, dtype=float)
+    covered = np.unique(place)
+    one_action: Sequence[int] = ()
+    if cmdp is not None and cmdp.S == S and H in (1, cmdp.steps) and len(forced(cmdp)) in (1, H):
+        only = np.broadcast_to(forced(cmdp), (H, S)).reshape(-1)
+        one_action = np.setdiff1d(np.flatnonzero(only >= 0), covered).tolist()
+    if len(covered) + len(one_action) < H * S:  # seen before any array of this size is made
+        there = np.union1d(covered, one_action)
+        missing = next((i for i, x in enumerate(there.tolist()) if x != i), len(there))
+        shape.head.fail(
+            f"there is no {_decision(shape, missing)}; add one for every state that has more than one action"
+        )
+    sums = np.bincount(place, p, H * S).astype(float)
+    _check_sums(place, sums, entries)
+    choice = np.full(H * S, -1, dtype=np.int32)
+    sure = (p == 1.0) & (np.bincount(place, p > 0, H * S)[place] == 1)
+    choice[place[sure]] = action[sure]
+    if len(one_action):
+        choice[one_action] = only[one_action]
+    drawn = np.flatnonzero(choice < 0)
+    table = np.zeros((len(drawn), A))
+    of_drawn = np.isin(place, drawn)
+    table[np.searchsorted(drawn, place[of_drawn]), action[of_drawn]] = p[of_drawn]
+    off = np.abs(sums[drawn] - 1)
+    if (off > ROW_SUM_TOLERANCE).any():
+        table[off > ROW_SUM_TOLERANCE] /= sums[drawn][off > ROW_SUM_TOLERANCE, None]
+        warn(float(off.max()), str(path))
+    choice[drawn] = 0
+    where = np.stack(np.divmod(drawn, S), axis=1)
+    return _named(choice.reshape(H, S), (where, table), shape.horizon, shape.names, shape.made_for)
+
+
+def _check_sums(place: IntArray, sums: FloatArray, entries: _Entries) -> None:
+    """Refuse probabilities that do not sum to 1, unless the rounding of their decimals explains it."""
+    off = np.flatnonzero(np.abs(sums - 1)[place] > ROW_SUM_TOLERANCE)
+    rows: dict[int, list[int]] = {}
+    for i in off.tolist():
+        rows.setdefault(int(place[i]), []).append(i)
+    for at, row in sorted(rows.items()):
+        tolerance = tolerance_of([entries.p[i] for i in row])
+        if abs(sums[at] - 1) > tolerance:
+            entries.where(row[0]).fail(f"the probabilities sum to {sums[at]:.12g}, {rule_of(tolerance)}")
+
+
+def _steps(fields: Located) -> int | None:
     """The horizon of a policy; None if it is stationary."""
-    if "horizon" not in fields.table and "stationary" not in fields.table:
+    if "horizon" not in fields and "stationary" not in fields:
         fields.fail("'horizon' is missing (or stationary = true)")
-    if "horizon" in fields.table and "stationary" in fields.table:
+    if "horizon" in fields and "stationary" in fields:
         fields.fail("'horizon' and 'stationary' are given, expected one of them", "stationary")
-    if "horizon" in fields.table:
-        return fields.whole("horizon")
-    if fields.table["stationary"] is not True:
-        fields.fail(f"'stationary' is {quoted(fields.table['stationary'])}, expected true (or a horizon)", "stationary")
+    if "horizon" in fields:
+        return fields.at("horizon").whole(1, MAX_HORIZON)
+    stationary = fields.at("stationary")
+    stationary.expect(stationary.value is True, "true (or a horizon)")
     return None
 
 
-def _made_for(fields: Fields) -> MadeFor | None:
+def _made_for(fields: Located) -> MadeFor | None:
     """The entries of a file about the model that its policy was made for."""
-    if "made_for" not in fields.table:
+    if "made_for" not in fields:
         return None
     made = fields.inner("made_for")
     made.only(MadeFor._fields)
-    bounds = made.list_of("bounds", str, "texts")
-    return MadeFor(made.text("fingerprint"), made.text("criterion"), tuple(bounds))
+    bounds = made.at("bounds").list_of(str, "texts")
+    return MadeFor(made.at("fingerprint").text(), made.at("criterion").text(), tuple(bounds))
 
 
 def _named(
@@ -292,21 +340,18 @@ def _named(
     return policy._with(made_for=made_for, shape=(H or 1, *policy.shape[1:]))
 
 
-def _read_npz(path: Path) -> Policy:
+def _read_npz(path: Path, _cmdp: CMDP | None) -> Policy:
     header, arrays = read_npz(path, "policy", _layout)
-    names, H, made_for = (header.names("states"), header.names("actions")), _steps(header), _made_for(header)
-    if "pi" in arrays:
-        return Policy(arrays["pi"], *names, H is None)._with(made_for=made_for)
+    names, H = (header.at("states").names(), header.at("actions").names()), _steps(header)
+    made_for = _made_for(header)
     return _named(arrays["choice"], (arrays["where"], arrays["p"]), H, names, made_for)
 
 
-def _layout(header: Fields) -> dict[str, Expected]:
-    """The arrays of the policy that a header declares; files of version 0.1 hold the whole table."""
-    header.only(HEAD[:2], (*LENGTH, *HEAD, "draws"))
-    H, S, A = _steps(header) or 1, len(header.names("states")), len(header.names("actions"))
-    if "draws" not in header.table:
-        return {"pi": Expected("float64", ((H,), (S,), (A,)))}
-    m = header.whole("draws", 0, H * S)
+def _layout(header: Located) -> dict[str, Expected]:
+    """The arrays of the policy that a header declares."""
+    header.only((*HEAD[:2], "draws"), (*LENGTH, *HEAD))
+    H, S, A = _steps(header) or 1, len(header.at("states").names()), len(header.at("actions").names())
+    m = header.at("draws").whole(0, H * S)
     return {
         "choice": Expected(np.dtype(index_type(A)).name, ((1, H), (S,))),
         "where": Expected("int64", ((m,), (2,))),
@@ -339,86 +384,6 @@ def _count(policy: Policy) -> int:
     H, S, _ = policy.shape
     T, m = len(policy.decisions.choice), len(policy.decisions.s)
     return (T * S - m + int(np.count_nonzero(policy.decisions.p))) * H // T
-
-
-def _read_body(
-    path: Path, begin: int, columns: Sequence[str], states: Sequence[Any], actions: Sequence[Any], H: int, rows: int
-) -> tuple[Any, tuple[Any, Any]] | None:
-    """Choice and rows, as in `Policy.of_choices`, from byte ``begin`` of a file on; None if anything there is unusual.
-
-    What is unusual is for the caller to find out, who reads slowly and says what is wrong and where. ``rows`` is how
-    many lines are announced.
-    """
-    S, A = len(states), len(actions)
-    if path.stat().st_size < H * S * SHORTEST_LINE or not _ends_with_a_line(path):
-        return None
-    found = _read_columns(path, begin, columns, {"step": range(1, H + 1), "state": states, "action": actions})
-    if found is None or len(found["p"]) != rows:
-        return None
-    place = (found["step"].astype(np.int64) if "step" in columns else 0) * S + found["state"]
-    return _of_lines(np.full((H, S), -1, dtype=np.int32), A, place, found["action"], found["p"])
-
-
-def _read_columns(
-    path: Path, begin: int, columns: Sequence[str], names: dict[str, Sequence[Any]]
-) -> dict[str, NDArray[Any]] | None:
-    """Where the names of every line stand in their lists, and "p", its probability; None if a line has others.
-
-    DuckDB reads a copy without the head, because it takes [ and * in a path for patterns, and quotes in the head for
-    the beginning of a cell.
-    """
-    import duckdb
-
-    types = ", ".join(f"'{column}': 'VARCHAR'" for column in columns)
-    known = [column for column in columns if column != "probability"]
-    listed = ", ".join(f"{column}s.i AS {column}" for column in known)
-    joins = " ".join(f"LEFT JOIN {column}s ON file.{column} = {column}s.name" for column in known)
-    try:
-        with tempfile.TemporaryDirectory(prefix="cmdpkit-") as folder, database() as connection:
-            copy = Path(folder, "body.csv")
-            with open(path, "rb") as file:
-                file.seek(begin)
-                body = file.read()
-            if b",\n" in body or b",\r" in body:  # an empty cell at the end of a line would be passed over
-                return None
-            copy.write_bytes(body)
-            for column in known:
-                texts = np.array([*map(str, names[column]), None], dtype=object)[:-1]
-                connection.register(f"{column}s", {"name": texts, "i": np.arange(len(texts), dtype=np.int32)})
-            found: dict[str, NDArray[Any]] = connection.execute(
-                f"SELECT {listed}, CASE WHEN regexp_full_match(probability, '{PROBABILITY}') "
-                f"THEN TRY_CAST(probability AS DOUBLE) END AS p FROM read_csv('{copy}', header = false, "
-                f"auto_detect = false, delim = ',', quote = '\"', escape = '\"', columns = {{{types}}}) AS file {joins}"
-            ).fetchnumpy()
-    except (OSError, duckdb.Error):
-        return None
-    return None if any(np.ma.is_masked(x) for x in found.values()) else found
-
-
-def _of_lines(
-    choice: NDArray[np.int32], A: int, place: NDArray[Any], a: NDArray[Any], p: NDArray[Any]
-) -> tuple[Any, tuple[Any, Any]] | None:
-    """The policy, put into ``choice`` [H, S], of lines at places h * S + s; None unless each has one distribution."""
-    flat, sure = choice.reshape(-1), p == 1.0
-    flat[place[sure]] = a[sure]
-    taken = int((flat >= 0).sum())
-    place, a, p = place[~sure], a[~sure], p[~sure]
-    drawn, row = np.unique(place, return_inverse=True)
-    table = np.zeros((len(drawn), A))
-    table[row, a] = p
-    twice = len(np.unique(row * np.int64(A) + a)) < len(p)
-    if twice or taken != sure.sum() or (flat[drawn] >= 0).any() or taken + len(drawn) != len(flat):
-        return None
-    if (p > 1).any() or (np.abs(table.sum(axis=1) - 1) > ROW_SUM_TOLERANCE).any():
-        return None
-    flat[drawn] = 0
-    return choice, (np.stack(np.divmod(drawn, choice.shape[1]), axis=1), table)
-
-
-def _ends_with_a_line(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read() in (b"\n", b"\r")
 
 
 showing.read_policy.register(str, read_policy)

@@ -17,14 +17,15 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats.document import KEYS, RESERVED, constraints_of
 from cmdpkit.io.formats.json_toml import toml_value
-from cmdpkit.io.formats.source import Fields, LocatedTable, Mistakes, Written
+from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, Written
 from cmdpkit.model.constraints import SENSES
 from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
@@ -36,52 +37,79 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _FORBIDDEN = ("-inf", "-infinity", "−inf")  # rewards by which people say that an action is not allowed
 SEPARATORS = (",", ";", "\t")
 _PER_STEP = " per step"  # after a bound that is one
+_FORMULA = re.compile(r"'*[=+@]")  # how a cell begins that a spreadsheet takes for a formula, perhaps after apostrophes
 _PLAIN = re.compile(r"\w+( \w+)*")
 
-
-class Sheet(NamedTuple):
-    """A CSV file taken apart."""
-
-    head: LocatedTable  # settings of the head, with their lines
-    constraints: list[LocatedTable]  # name, sense and bound of each
-    columns: LocatedTable  # column names, with their line
-    rows: list[LocatedTable]  # for each row, the text in each column
-    comma: bool = False  # whether a comma in a number is a decimal comma
+Read = TypeVar("Read")
 
 
-def parse(path: Path, text: str, known: Sequence[str], count: str, mistakes: Mistakes | None = None) -> Sheet:
-    """Head, columns and data; the head may have the ``known`` keys, of which ``count`` announces the number of rows.
+@dataclass(frozen=True)
+class Sheet:
+    """A table of texts, column by column, and where its rows stand."""
 
-    Rows with too few or too many cells are among the ``mistakes``, and marked as damaged; without ``mistakes`` they are
-    an error.
-    """
+    path: Path
+    columns: Mapping[str, list[str]]  # by name, the text in every row
+    lines: Sequence[int]  # the line in which each row begins
+    broken: Mapping[int, str]  # rows whose cells do not fit the columns, and why
+    title: int  # the line of the column names
+    comma: bool  # whether a comma in a number is a decimal comma
+    head: LocatedTable = field(default_factory=LocatedTable)  # settings above the data, with their lines
+    constraints: Sequence[LocatedTable] = ()  # name, sense and bound of each
+
+    def place(self, row: int) -> str:
+        """What messages call a row."""
+        return f"{self.path}:{self.lines[row]}"
+
+    def row(self, i: int) -> Located:
+        """A row as a table."""
+        return Located(
+            self.path, "row", LocatedTable({name: texts[i] for name, texts in self.columns.items()}, self.lines[i])
+        )
+
+    def names_of_columns(self) -> Located:
+        """The columns as a table whose keys can be checked."""
+        return Located(self.path, "columns", LocatedTable(dict.fromkeys(self.columns), self.title))
+
+    def read(self, name: str, reader: Callable[[Located], Read]) -> list[Read]:
+        """A column, each different text of which is read once; an error names the first line that has it."""
+        known: dict[str, Read] = {}
+        for i, text in enumerate(self.columns[name]):
+            if text not in known:
+                known[text] = reader(Located(self.path, "row", text, self.lines[i], key=name))
+        return [known[text] for text in self.columns[name]]
+
+
+def parse(path: Path, text: str, known: Sequence[str], count: str) -> Sheet:
+    """Head, columns and data; the head may have the ``known`` keys, of which ``count`` announces the number of rows."""
     lines = list(io.StringIO(text, newline=""))
     head, constraints = LocatedTable(), []
     above = (not line.strip(" ,;\t\r\n") or line.lstrip('"').startswith("#") for line in lines)  # empty, or a comment
     start = next((i for i, is_head in enumerate(above) if not is_head), len(lines))
-    separator = max(SEPARATORS, key=lines[start].count) if start < len(lines) else ","
+    separator = separator_of(lines[start] if start < len(lines) else "")
     comma = separator != ","
     for i, line in enumerate(lines[:start]):
-        here = Fields(path, "head", LocatedTable((), i + 1))
+        here = Located(path, "head", None, i + 1)
         comment = _comment(line, here, separator)
         if re.match(r"constraint\s", comment):
             constraints.append(_constraint(comment, here, comma=comma))
         elif setting := _SETTING.fullmatch(comment):
             _set(head, setting[1], _with_point(setting[2]) if comma else setting[2], known, here)
-    noted = mistakes or Mistakes(path)
-    columns, rows = _table(path, lines[start:], start, separator, noted)
-    if mistakes is None:
-        noted.check()
+    sheet = replace(table(path, lines, start), head=head, constraints=constraints)
     if count in head:
-        announced = Fields(path, "head", head)
-        if announced.whole(count, 0) != len(rows):
-            announced.fail(f"{head[count]} {count} are announced, but the file has {len(rows)}", count)
+        announced = Located(path, "head", head)
+        if announced.at(count).whole(0) != len(sheet.lines):
+            announced.fail(f"{head[count]} {count} are announced, but the file has {len(sheet.lines)}", count)
         if not lines[-1].endswith(("\n", "\r")):
             raise CmdpkitError(f"{path}:{len(lines)}: the last line has no line end: is the file complete?")
-    return Sheet(head, constraints, columns, rows, comma)
+    return sheet
 
 
-def _comment(line: str, here: Fields, separator: str) -> str:
+def separator_of(line: str) -> str:
+    """What separates the cells of a line of column names."""
+    return max(SEPARATORS, key=line.count)
+
+
+def _comment(line: str, here: Located, separator: str) -> str:
     """The text of a head line, without the quotes and separators that a spreadsheet puts around it."""
     try:
         quoted_cells = csv.reader([line], delimiter=separator, strict=True)
@@ -91,16 +119,16 @@ def _comment(line: str, here: Fields, separator: str) -> str:
     return separator.join(cells).strip().rstrip(separator).removeprefix("#").strip()
 
 
-def _set(head: LocatedTable, key: str, text: str, known: Sequence[str], here: Fields) -> None:
+def _set(head: LocatedTable, key: str, text: str, known: Sequence[str], here: Located) -> None:
     if key not in known:
         here.fail(f"unknown key {quoted(key)}{nearest(key, known)} (a comment for people begins with ##)")
     if key in head:
         here.fail(f"{quoted(key)} is given twice; the first is in line {head.lines[key]}")
     head[key] = _value(key, text, here)
-    head.lines[key] = here.table.line or 0
+    head.lines[key] = here.line or 0
 
 
-def _value(what: str, text: str, here: Fields) -> Any:
+def _value(what: str, text: str, here: Located) -> Any:
     try:
         return _texts(text) or tomllib.loads(f"x = {text}", parse_float=Written)["x"]
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
@@ -120,7 +148,7 @@ def _texts(text: str) -> list[str] | None:
     return found if all(type(x) is str for x in found) else None
 
 
-def _constraint(comment: str, here: Fields, *, comma: bool) -> LocatedTable:
+def _constraint(comment: str, here: Located, *, comma: bool) -> LocatedTable:
     match = _CONSTRAINT.fullmatch(comment)
     if match is None:
         here.fail(f"{quoted(comment)} is not of the form 'constraint name <= bound' or 'constraint name >= bound'")
@@ -128,37 +156,45 @@ def _constraint(comment: str, here: Fields, *, comma: bool) -> LocatedTable:
     bound = match["bound"].strip()
     total = number(bound.removesuffix(_PER_STEP), comma=comma)
     entry = {"name": name, "sense": SENSES[match["sign"]], "bound": total}
-    return LocatedTable({**entry, **({"per_step": True} if bound.endswith(_PER_STEP) else {})}, here.table.line)
+    return LocatedTable({**entry, **({"per_step": True} if bound.endswith(_PER_STEP) else {})}, here.line)
 
 
-def _table(
-    path: Path, lines: list[str], before: int, separator: str, mistakes: Mistakes
-) -> tuple[LocatedTable, list[LocatedTable]]:
-    """Column names and rows; ``before`` lines of the file come first."""
-    reader = csv.reader(lines, delimiter=separator, skipinitialspace=separator != "\t", strict=True)
-    columns: LocatedTable | None = None
-    rows = []
-    line = before + 1
+def table(path: Path, lines: list[str], before: int = 0) -> Sheet:
+    """The column names and the rows of a file, of which the first lines, ``before`` of them, are something else."""
+    start = next((i for i in range(before, len(lines)) if lines[i].strip()), len(lines))
+    separator = separator_of(lines[start] if start < len(lines) else "")
+    reader = csv.reader(lines[start:], delimiter=separator, skipinitialspace=separator != "\t", strict=True)
+    rows: list[list[str]] = []
+    places: list[int] = []
+    broken = {}
     try:
+        names = next(reader, None)
+        if names is None:
+            raise CmdpkitError(f"{path}: there is no line of column names, expected one above the rows")
+        line = start + reader.line_num + 1
         for cells in reader:
-            here = Fields(path, "columns" if columns is None else "row", LocatedTable((), line))
-            line = before + reader.line_num + 1
-            if columns is None:
-                columns = LocatedTable(dict.fromkeys(cells), here.table.line)
-                for name in columns:
-                    if cells.count(name) > 1:
-                        here.fail(f"{quoted(name)} is given twice")
-            elif any(x.strip() for x in cells):
-                rows.append(LocatedTable(zip(columns, cells, strict=False), here.table.line))
-                if len(cells) != len(columns):
-                    rows[-1].damaged = True
-                    with mistakes.noting():
-                        here.fail(f"has {len(cells)} cells, expected {len(columns)}: {', '.join(map(shown, columns))}")
+            if any(map(str.strip, cells)):
+                if len(cells) != len(names):
+                    expected = f"expected {len(names)}: {', '.join(map(shown, names))}"
+                    broken[len(rows)] = f"has {len(cells)} cells, {expected}"
+                    cells = (cells + [""] * len(names))[: len(names)]
+                rows.append(cells)
+                places.append(line)
+            line = start + reader.line_num + 1
     except csv.Error as error:
-        raise CmdpkitError(f"{path}:{before + reader.line_num}: not valid CSV: {error}") from None
-    if columns is None:
-        raise CmdpkitError(f"{path}: there is no line of column names, expected one above the rows")
-    return columns, rows
+        raise CmdpkitError(f"{path}:{start + reader.line_num}: not valid CSV: {error}") from None
+    for name in names:
+        if names.count(name) > 1:
+            raise CmdpkitError(f"{path}:{start + 1}: columns: {quoted(name)} is given twice")
+    if any("'" in x for x in lines):
+        names, rows = _as_meant(names), [_as_meant(row) for row in rows]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    return Sheet(path, columns, places, broken, start + 1, separator != ",")
+
+
+def _as_meant(cells: list[str]) -> list[str]:
+    """Cells without the apostrophes that keep spreadsheets from taking them for formulas."""
+    return [x[1:] if x.startswith("'") and _FORMULA.match(x) else x for x in cells]
 
 
 def number(text: str, kind: type[float] = float, *, comma: bool = False) -> float | str:
@@ -202,10 +238,18 @@ def line(cells: Iterable[str | float | None]) -> str:
 
 
 def cell(x: str | float | None) -> str:
-    """One value as CSV writes it, in quotes where it needs them."""
+    """One value as CSV writes it, in quotes where it needs them.
+
+    A text that a spreadsheet would take for a formula is written after an apostrophe, which `table` takes away.
+
+    >>> cell("=1+1"), cell("'=1"), cell("it's"), cell(-1.0)
+    ("'=1+1", "''=1", "it's", '-1.0')
+    """
     if x is None:
         return ""
     text = x if isinstance(x, str) else repr(x)
+    if _FORMULA.match(text):
+        text = f"'{text}"
     if re.search(r'[",\r\n]', text) or text != text.strip():
         return '"' + text.replace('"', '""') + '"'
     return text
@@ -219,72 +263,74 @@ MODEL_COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 def parse_model(path: Path, text: str, overrides: Mapping[str, Any], mistakes: Mistakes) -> LocatedTable:
     """The document in the file, with ``overrides`` of its head; transitions with ``mistakes`` are marked as damaged."""
-    sheet = parse(path, text, MODEL_HEAD, "transitions", mistakes)
+    sheet = parse(path, text, MODEL_HEAD, "transitions")
+    for i, told in sheet.broken.items():
+        mistakes.add("", None, f"{sheet.place(i)}: row: {told}")
     head = {**sheet.head, **{key: x for key, x in overrides.items() if key in MODEL_HEAD}}
     model = LocatedTable(
         {key: x for key, x in head.items() if key not in ("transitions", "grid")}, None, sheet.head.lines
     )
-    constraints = overrides.get("constraints", sheet.constraints)
-    names = [c.name for c in constraints_of(Fields(path, "head", LocatedTable({"constraint": constraints})), RESERVED)]
-    _check_columns(path, sheet.columns, names)
-    document = LocatedTable(
-        {"model": model, "constraint": constraints, "transition": _grouped(path, sheet, names, mistakes)}
-    )
+    constraints = overrides.get("constraints", list(sheet.constraints))
+    names = [c.name for c in constraints_of(Located(path, "head", LocatedTable({"constraint": constraints})), RESERVED)]
+    _check_columns(sheet.names_of_columns(), names)
+    document = LocatedTable({"model": model, "constraint": constraints, "transition": _grouped(sheet, names, mistakes)})
     if "grid" in head:
-        document["grid"] = Fields(path, "head", sheet.head).inner("grid").table
+        document["grid"] = Located(path, "head", sheet.head).inner("grid").value
     return document
 
 
-def _check_columns(path: Path, columns: LocatedTable, constraints: list[str]) -> None:
-    here = Fields(path, "columns", columns)
+def _check_columns(columns: Located, constraints: list[str]) -> None:
     expected = (*MODEL_COLUMNS, *constraints)
-    for name in columns:
+    for name in columns.value:
         if name not in expected and name != "step":
-            here.fail(
+            columns.fail(
                 f"unknown column {quoted(name)}{nearest(name, (*expected, 'step'))} (a constraint is declared by a "
                 f"line '# constraint {name} <= bound' above)"
             )
     for name in expected:
         if name not in columns:
-            here.fail(f"{quoted(name)} is missing")
+            columns.fail(f"{quoted(name)} is missing")
 
 
-def _grouped(path: Path, sheet: Sheet, constraints: list[str], mistakes: Mistakes) -> list[LocatedTable]:
+def _grouped(sheet: Sheet, constraints: list[str], mistakes: Mistakes) -> list[LocatedTable]:
     """One transition per step, state and action, collected from its lines, which may be anywhere in the file."""
     groups: dict[tuple[str, str, str], dict[str, LocatedTable]] = {}
-    for row in sheet.rows:
-        if "state" not in row or "action" not in row:
-            continue  # a line with too few cells, which is among the mistakes
-        group = groups.setdefault((row.get("step", "").strip(), row["state"], row["action"]), {})
-        if not row.damaged:
-            row.damaged = True
+    for i in range(len(sheet.lines)):
+        row = sheet.row(i)
+        texts: LocatedTable = row.value
+        if i in sheet.broken and not (texts["state"] and texts["action"]):
+            continue
+        group = groups.setdefault((texts.get("step", "").strip(), texts["state"], texts["action"]), {})
+        texts.damaged = i in sheet.broken
+        if not texts.damaged:
+            texts.damaged = True
             with mistakes.noting():
-                _check_row(Fields(path, "row", row), constraints, group, comma=sheet.comma)
-                row.damaged = False
-        group.setdefault(row.get("next_state", ""), row).damaged |= row.damaged
+                _check_row(row, constraints, group, comma=sheet.comma)
+                texts.damaged = False
+        group.setdefault(texts["next_state"], texts).damaged |= texts.damaged
     return [_transition(list(group.values()), constraints) for group in groups.values()]
 
 
-def _check_row(fields: Fields, constraints: list[str], group: dict[str, LocatedTable], *, comma: bool) -> None:
+def _check_row(row: Located, constraints: list[str], group: dict[str, LocatedTable], *, comma: bool) -> None:
     """Turn the numbers of a line into numbers, and refuse what cannot be right."""
-    row = fields.table
+    cells = row.value
     for key in ("probability", "reward", *constraints):
-        row[key] = number(row[key], Written if key == "probability" else float, comma=comma)
-        fields.reward() if key == "reward" else fields.number(key)
+        cells[key] = number(cells[key], Written if key == "probability" else float, comma=comma)
+        row.at(key).reward() if key == "reward" else row.at(key).number()
     for key in ("state", "action", "next_state"):
-        fields.name(key)
-    if row["probability"] < 0:
-        fields.fail(f"'probability' is {quoted(row['probability'])}, expected at least 0")
-    if row["next_state"] in group:
-        fields.fail(f"step, state, action and next_state are those of line {group[row['next_state']].line}")
+        row.at(key).name_of()
+    if cells["probability"] < 0:
+        row.at("probability").expect(False, "at least 0")
+    if cells["next_state"] in group:
+        row.fail(f"step, state, action and next_state are those of line {group[cells['next_state']].line}")
 
 
 def _transition(rows: list[LocatedTable], constraints: list[str]) -> LocatedTable:
     first = rows[0]
     step = first.get("step", "").strip()
     if any(row.damaged for row in rows):
-        passed_over = LocatedTable(dict.fromkeys(("reward", "next", *constraints), 0), first.line)
-        passed_over.update(state=first["state"], action=first["action"])
+        nothing = dict.fromkeys(("reward", "next", *constraints), 0)
+        passed_over = LocatedTable({"state": first["state"], "action": first["action"], **nothing}, first.line)
         passed_over.damaged = True
         return passed_over
     return LocatedTable(

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.source import Fields, Index, LocatedTable, Mistakes, rule_of
+from cmdpkit.io.formats.source import Index, Located, LocatedTable, Mistakes, rule_of, tolerance_of
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense
 from cmdpkit.model.criterion import checked_discount, checked_name
@@ -37,9 +37,9 @@ def criterion_entry(cmdp: CMDP) -> dict[str, Any]:
     return {"discount": judged.discount} if judged.kind == "discounted" else {"criterion": judged.kind}
 
 
-def read_criterion(fields: Fields) -> dict[str, Any]:
+def read_criterion(fields: Located) -> dict[str, Any]:
     """The same key with its value checked, as an argument of `CMDP`; an error if there is none or more than one."""
-    given = [key for key in KEYS if key in fields.table]
+    given = [key for key in KEYS if key in fields]
     if not given:
         fields.fail("'horizon' is missing (or 'discount' or 'criterion')")
     if len(given) > 1:
@@ -47,9 +47,10 @@ def read_criterion(fields: Fields) -> dict[str, Any]:
         fields.fail(f"{both} are given, expected exactly one of horizon, discount and criterion", given[1])
     (key,) = given
     if key == "horizon":
-        return {key: fields.whole(key, 1, MAX_HORIZON)}
+        return {key: fields.at(key).whole(1, MAX_HORIZON)}
     with fields.locating(key):
-        return {key: checked_discount(fields.number(key)) if key == "discount" else checked_name(fields.text(key))}
+        given_value = fields.at(key)
+        return {key: checked_discount(given_value.number()) if key == "discount" else checked_name(given_value.text())}
 
 
 def constraint_entry(c: Constraint) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
 class TransitionRow:
     """One transition of a file, with names replaced by indices."""
 
-    fields: Fields  # where it is in the file, for messages
+    fields: Located  # where it is in the file, for messages
     state: int  # index of the state
     action: int  # index of the action
     step: int | None  # counts from 0; None if it holds for every step
@@ -167,17 +168,17 @@ class TransitionRow:
 
 def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
     """The CMDP of a document; errors name file and line. ``mistakes`` are earlier ones, of tables marked as damaged."""
-    whole = Fields(path, "the file", document)
+    whole = Located(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
-    model = Fields(path, "model", document["model"])
+    model = Located(path, "model", document["model"]).table()
     model.only(("start",), (*KEYS, "states", "actions", "per_step", "renormalise", "transitions"))
-    renormalise = renormalise or ("renormalise" in model.table and model.flag("renormalise"))
+    renormalise = renormalise or ("renormalise" in model and model.at("renormalise").flag())
     judged = read_criterion(model)
     H = judged.get("horizon", 1)
     constraints = constraints_of(whole, RESERVED)
     entries = _entries(whole, model, constraints, mistakes, timed="horizon" in judged)
-    states = _names(model, "states", [x.name("state") for x in entries])
-    actions = _names(model, "actions", [x.name("action") for x in entries])
+    states = _names(model, "states", [x.at("state").name_of() for x in entries])
+    actions = _names(model, "actions", [x.at("action").name_of() for x in entries])
     state, action = Index("state", states), Index("action", actions)
     rows = _rows(entries, state, action, constraints, H, mistakes)
     _refuse_repeats(rows, mistakes)
@@ -212,59 +213,60 @@ def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormal
     return cmdp
 
 
-def constraints_of(whole: Fields, reserved: Sequence[str] = ()) -> list[Constraint]:
+def constraints_of(whole: Located, reserved: Sequence[str] = ()) -> list[Constraint]:
     """The constraints that a file declares; none of them may have a ``reserved`` name."""
     made: dict[str, Constraint] = {}
-    if "constraint" not in whole.table:
+    if "constraint" not in whole:
         return []
-    for i, table in enumerate(whole.list_of("constraint", dict, "tables (in TOML: [[constraint]])"), 1):
-        fields = Fields(whole.path, f"constraint {i}", table)
+    for i, table in enumerate(whole.at("constraint").list_of(dict, "tables (in TOML: [[constraint]])"), 1):
+        fields = Located(whole.source, f"constraint {i}", table).table()
         fields.only(("name", "sense", "bound"), ("per_step",))
-        name, sense, bound = fields.text("name"), fields.text("sense"), fields.number("bound")
+        name, sense, bound = fields.at("name").text(), fields.at("sense").text(), fields.at("bound").number()
         if name in reserved:
             fields.fail(
                 f"{quoted(name)} is a key or column of every transition, so it cannot be a constraint's name", "name"
             )
         if name in made:
             fields.fail(f"two constraints are called {quoted(name)}", "name")
-        per_step = "per_step" in table and fields.flag("per_step")
+        per_step = "per_step" in table and fields.at("per_step").flag()
         with fields.locating():
             made[name] = Constraint(name, cast(Sense, sense), bound, per_step=per_step)
     return list(made.values())
 
 
 def _entries(
-    whole: Fields, model: Fields, constraints: Sequence[Constraint], mistakes: Mistakes, *, timed: bool
-) -> list[Fields]:
+    whole: Located, model: Located, constraints: Sequence[Constraint], mistakes: Mistakes, *, timed: bool
+) -> list[Located]:
     """Every transition of the file, with the keys it must have; a step only where there is a horizon."""
-    tables = whole.list_of("transition", dict, "tables (in TOML: [[transition]])")
+    tables = whole.at("transition").list_of(dict, "tables (in TOML: [[transition]])")
     if not tables:
         whole.fail("there are no transitions", "transition")
-    if "transitions" in model.table and model.whole("transitions") != len(tables):
-        expected = model.table["transitions"]
+    if "transitions" in model and model.at("transitions").whole() != len(tables):
+        expected = model.value["transitions"]
         model.fail(f"{expected} transitions are announced, but the file has {len(tables)}", "transitions")
     entries = []
     for i, table in enumerate(tables, 1):
-        fields = Fields(whole.path, f"transition {i}", table)
+        called = f"transition {i}"
         if "state" in table and "action" in table:
             at = f" at step {table['step']}" if "step" in table else ""
-            fields.what = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
+            called = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
+        fields = Located(whole.source, called, table).table()
         with mistakes.noting():
             fields.only(
                 ("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",) if timed else ()
             )
-            fields.name("state")
-            fields.name("action")
+            fields.at("state").name_of()
+            fields.at("action").name_of()
             entries.append(fields)
     if not entries:
         mistakes.check()
     return entries
 
 
-def _names(model: Fields, key: str, found: list[Name]) -> Sequence[Name]:
+def _names(model: Located, key: str, found: list[Name]) -> Sequence[Name]:
     """The names that the file lists, or else those that its transitions use, in order of appearance."""
-    if key in model.table:
-        return model.names(key)
+    if key in model:
+        return model.at(key).names()
     first: dict[str, Name] = {}
     for name in found:
         first.setdefault(str(name), name)
@@ -272,24 +274,24 @@ def _names(model: Fields, key: str, found: list[Name]) -> Sequence[Name]:
 
 
 def _rows(
-    entries: list[Fields], state: Index, action: Index, constraints: Sequence[Constraint], H: int, mistakes: Mistakes
+    entries: list[Located], state: Index, action: Index, constraints: Sequence[Constraint], H: int, mistakes: Mistakes
 ) -> list[TransitionRow]:
     """All transitions with indices in place of names, except those with a mistake."""
     rows = []
     for fields in entries:
-        if fields.table.damaged:
+        if fields.value.damaged:
             continue
         with mistakes.noting():
             successors = fields.inner("next")
             row = TransitionRow(
                 fields,
-                state.find(fields.name("state"), fields, "state"),
-                action.find(fields.name("action"), fields, "action"),
-                fields.whole("step", 1, H) - 1 if "step" in fields.table else None,
+                state.find(fields.value["state"], fields, "state"),
+                action.find(fields.value["action"], fields, "action"),
+                fields.at("step").whole(1, H) - 1 if "step" in fields else None,
                 {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
-                successors.tolerance(),
-                fields.reward(),
-                tuple(fields.number(c.name) for c in constraints),
+                tolerance_of(successors.value.values()),
+                fields.at("reward").reward(),
+                tuple(fields.at(c.name).number() for c in constraints),
             )
             rows.append(row)
     return rows
@@ -302,8 +304,8 @@ def _refuse_repeats(rows: list[TransitionRow], mistakes: Mistakes) -> None:
         others = seen.setdefault((row.state, row.action), {})
         clash = next(iter(others.values()), None) if row.step is None else others.get(row.step) or others.get(None)
         if clash is not None:
-            line = clash.fields.table.line
-            first = f"{clash.fields.what} in line {line}" if line else clash.fields.what
+            line = clash.fields.line
+            first = f"{clash.fields.name} in line {line}" if line else clash.fields.name
             with mistakes.noting():
                 row.fields.fail(f"given a second time; the first is the {first}")
         others[row.step] = row
@@ -318,7 +320,7 @@ def _refuse_sums(rows: list[TransitionRow], mistakes: Mistakes) -> None:
                 row.fields.fail(f"the probabilities sum to {total:.12g}, {rule_of(row.tolerance)}; {REMEDY}", "next")
 
 
-def _refuse_gaps(model: Fields, rows: list[TransitionRow], H: int, states: Sequence[Name]) -> None:
+def _refuse_gaps(model: Located, rows: list[TransitionRow], H: int, states: Sequence[Name]) -> None:
     """Refuse a model in which some state has no action at some step."""
     always = {row.state for row in rows if row.step is None}
     steps: dict[int, set[int | None]] = {}
@@ -334,7 +336,7 @@ def _refuse_gaps(model: Fields, rows: list[TransitionRow], H: int, states: Seque
             )
 
 
-def _per_step(model: Fields, rows: list[TransitionRow], H: int) -> set[str]:
+def _per_step(model: Located, rows: list[TransitionRow], H: int) -> set[str]:
     """Which parts are stored for each step: those that the file lists, or else those that differ between steps."""
     first: dict[tuple[int, int], TransitionRow] = {}
     differs: dict[str, TransitionRow] = {}
@@ -347,9 +349,9 @@ def _per_step(model: Fields, rows: list[TransitionRow], H: int) -> set[str]:
     for pair, n in times.items():
         if n < H:
             differs.setdefault("actions", first[pair])
-    if "per_step" not in model.table:
+    if "per_step" not in model:
         return set(differs)
-    listed = model.list_of("per_step", str, "texts")
+    listed = model.at("per_step").list_of(str, "texts")
     for what in listed:
         if what not in PER_STEP:
             model.fail(f"'per_step' lists {quoted(what)}{nearest(what, PER_STEP)}", "per_step")
@@ -392,38 +394,38 @@ def _kernel(rows: list[TransitionRow], shape: tuple[int, int, int], renormalise:
     return corrected_rows(kernel, tolerance.reshape(shape))
 
 
-def _start(model: Fields, state: Index, renormalise: bool) -> tuple[FloatArray, float]:
+def _start(model: Located, state: Index, renormalise: bool) -> tuple[FloatArray, float]:
     """mu [S] from the name of a state or a table of probabilities, and by how much it was corrected."""
-    mu = np.zeros(len(state.position))
-    if not isinstance(model.table["start"], dict):
-        mu[state.find(model.name("start"), model, "start")] = 1.0
+    mu = np.zeros(len(state))
+    if not isinstance(model.value["start"], dict):
+        mu[state.find(model.at("start").name_of(), model, "start")] = 1.0
         return mu, 0.0
     start = model.inner("start")
     for name, p in start.probabilities().items():
         mu[state.find(name, start, name)] = p
-    tolerance = start.tolerance()
+    tolerance = tolerance_of(start.value.values())
     if not renormalise and abs(mu.sum() - 1) > tolerance:
         model.fail(f"'start' sums to {mu.sum():.12g}, {rule_of(tolerance)}; {REMEDY}", "start")
     return corrected_start(mu, 0.0 if renormalise else tolerance)
 
 
-def grid_of(whole: Fields, state: Index, A: int) -> Grid | None:
+def grid_of(whole: Located, state: Index, A: int) -> Grid | None:
     """How to draw the model; rows and columns count from 0, cells follow the order of the states."""
-    if "grid" not in whole.table:
+    if "grid" not in whole:
         return None
-    fields = Fields(whole.path, "grid", whole.table["grid"])
+    fields = Located(whole.source, "grid", whole.value["grid"]).table()
     fields.only(("rows", "columns", "cells"), ("marks", "arrows"))
-    cells = fields.list_of("cells", list, "[row, column]")
+    cells = fields.at("cells").list_of(list, "[row, column]")
     for cell in cells:
         if len(cell) != 2 or not all(type(x) is int for x in cell):
             fields.fail(f"'cells' lists {quoted(cell)}, expected [row, column]", "cells")
-    if len(cells) != len(state.position):
-        fields.fail(f"'cells' has {len(cells)} entries, expected one per state: {len(state.position)}", "cells")
-    arrows = fields.list_of("arrows", str, "texts") if "arrows" in fields.table else []
+    if len(cells) != len(state):
+        fields.fail(f"'cells' has {len(cells)} entries, expected one per state: {len(state)}", "cells")
+    arrows = fields.at("arrows").list_of(str, "texts") if "arrows" in fields else []
     if arrows and len(arrows) != A:
         fields.fail(f"'arrows' has {len(arrows)} entries, expected one per action: {A}", "arrows")
-    size = fields.whole("rows"), fields.whole("columns")
-    marks = fields.inner("marks") if "marks" in fields.table else Fields(fields.path, "marks", {})
-    marked = {state.find(name, marks, name): marks.text(name) for name in marks.table}
+    size = fields.at("rows").whole(), fields.at("columns").whole()
+    marks = fields.inner("marks") if "marks" in fields else fields
+    marked = {state.find(x, marks, x): marks.at(x).text() for x in (marks.value if "marks" in fields else ())}
     with fields.locating("cells"):
         return Grid(*size, tuple((row, column) for row, column in cells), marked, tuple(arrows))

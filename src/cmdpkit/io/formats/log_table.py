@@ -1,72 +1,26 @@
-"""Tables of recorded decisions as columns: from CSV as people have it, Parquet, data frames, dictionaries or tuples."""
+"""Tables of recorded decisions as columns: from CSV as people have it, data frames, dictionaries or tuples."""
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import csv_text
-from cmdpkit.io.formats.parquet_model import database, literal
-from cmdpkit.io.formats.source import read_text, suffix_of
+from cmdpkit.io.formats.frames import columns_of
+from cmdpkit.io.formats.source import Mistakes, read_text, suffix_of
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import is_hashable, nearest
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".txt")
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-
-
-LINES_SHOWN = 3  # mistakes of one kind that are shown in full
-
-
-class Fault(NamedTuple):
-    """One mistake in a log."""
-
-    row: int  # index of its row
-    told: str  # the mistake, and the rule
-    advice: str  # the next step for the user
-
-
-class Faults:
-    """The mistakes of a log by their kind, so that a user sees at once what is wrong and how often."""
-
-    def __init__(self, where: str, place: Callable[[int], str]) -> None:
-        self.where, self.place = where, place
-        self.kinds: dict[str, list[Fault]] = {}
-
-    def add(self, kind: str, row: int, told: str, advice: str) -> None:
-        """Keep a mistake."""
-        self.kinds.setdefault(kind, []).append(Fault(row, told, advice))
-
-    @property
-    def rows(self) -> set[int]:
-        """The rows with mistakes."""
-        return {fault.row for found in self.kinds.values() for fault in found}
-
-    def check(self, remedy: str = "") -> None:
-        """Raise one error with all mistakes, if there are any; ``remedy`` says what would mend all of them."""
-        count = sum(map(len, self.kinds.values()))
-        if not count:
-            return
-        if count == 1:
-            ((fault,),) = self.kinds.values()
-            raise CmdpkitError(f"{self.place(fault.row)}: {fault.told}; {fault.advice}{f'. {remedy}' * bool(remedy)}")
-        kinds = "one kind" if len(self.kinds) == 1 else f"{len(self.kinds)} kinds"
-        lines = [f"{self.where} has {count:,} mistakes of {kinds}:"]
-        for kind, found in sorted(self.kinds.items(), key=lambda item: -len(item[1])):
-            lines.append(f"{len(found):,} x {kind} ({found[0].advice}):")
-            lines += [f"  {self.place(fault.row)}: {fault.told}" for fault in found[:LINES_SHOWN]]
-            if len(found) > LINES_SHOWN:
-                lines.append(f"  ... and {len(found) - LINES_SHOWN:,} more")
-        raise CmdpkitError("\n".join([*lines, remedy] if remedy else lines))
 
 
 @dataclass(frozen=True)
@@ -87,7 +41,7 @@ class LogTable:
         """The values of a row, in the order of the columns."""
         return [column[i] for column in self.columns.values()]
 
-    def numbers(self, name: str, faults: Faults, largest: float) -> FloatArray:
+    def numbers(self, name: str, faults: Mistakes, largest: float) -> FloatArray:
         """A column of finite numbers of a size up to ``largest``; 0 where a cell is none, which is noted."""
         column = self.columns[name]
         if not all(type(x) is float for x in column):
@@ -112,7 +66,7 @@ class LogTable:
             return None
         return read if isinstance(read, float) and abs(read) < float("inf") else None  # NaN fails this too
 
-    def names(self, name: str, faults: Faults) -> list[Any]:
+    def names(self, name: str, faults: Mistakes) -> list[Any]:
         """A column of names: values that can be compared; None where a cell is empty."""
         column = self.columns[name]
         try:
@@ -159,12 +113,10 @@ def read_table(
     listed = None if columns is None or isinstance(columns, Mapping) else tuple(columns)
     if isinstance(source, (str, os.PathLike)):
         found = _from_file(Path(source))
-    elif hasattr(source, "columns") and hasattr(source, "__getitem__"):  # a data frame
-        if any(name is not None for name in getattr(getattr(source, "index", None), "names", ())):
-            source = source.reset_index()  # an index with names holds columns too
-        found = _whole(LogTable("the log", {str(key): _listed(source[key]) for key in source.columns}, _row))
     elif isinstance(source, Mapping):
         found = _whole(LogTable("the log", {str(key): _listed(x) for key, x in source.items()}, _row))
+    elif not isinstance(source, Sequence) and (frame := columns_of(source)) is not None:
+        found = LogTable("the log", frame, _row)
     elif isinstance(source, Iterable):
         found = _from_rows(source, listed)
     else:
@@ -218,53 +170,11 @@ def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> LogTable:
 
 
 def _from_file(path: Path) -> LogTable:
-    if suffix_of(path, SUFFIXES) == ".parquet":
-        return _from_parquet(path)
-    text = read_text(path)
-    head = next((line for line in text.splitlines() if line.strip()), "")
-    delimiter = max(",;\t", key=head.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    names: list[str] | None = None
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    broken = {}
-    try:
-        for cells in reader:
-            if not any(x.strip() for x in cells):
-                continue
-            if names is None:
-                names = [x.strip() for x in cells]
-                continue
-            if len(cells) != len(names):
-                listed = ", ".join(map(shown, names))
-                broken[len(rows)] = f"has {len(cells)} cells, expected {len(names)}: {listed}"
-                cells = (cells + [""] * len(names))[: len(names)]
-            rows.append(cells)
-            lines.append(reader.line_num)
-    except csv.Error as error:
-        raise CmdpkitError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
-    if names is None:
+    if path.suffix.lower() == ".parquet":
         raise CmdpkitError(
-            f"{path} is empty, expected a line with the names of the columns, and one for each transition"
+            f"{path}: Parquet files are read by the library of your data frames: "
+            "from_log(pandas.read_parquet(path), ...); or write the log as .csv"
         )
-    for name in names:
-        if names.count(name) > 1:
-            raise CmdpkitError(f"{path}: column {quoted(name)} is given twice")
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    return LogTable(
-        str(path), columns, lambda i: f"{path}:{lines[i]}", broken, text=True, decimal_comma=delimiter != ","
-    )
-
-
-def _from_parquet(path: Path) -> LogTable:
-    import duckdb
-
-    try:
-        path.stat()
-        with database() as connection:
-            found = connection.execute(f"FROM read_parquet({literal(path)})")
-            names = [column[0] for column in found.description or ()]
-            rows = found.fetchall()
-    except (OSError, duckdb.Error) as error:
-        raise CmdpkitError(f"cannot read {path}: {str(error).strip()}") from None
-    return LogTable(str(path), {name: [row[i] for row in rows] for i, name in enumerate(names)}, _row)
+    suffix_of(path, SUFFIXES)
+    sheet = csv_text.table(path, list(io.StringIO(read_text(path), newline="")))
+    return LogTable(str(path), sheet.columns, sheet.place, sheet.broken, text=True, decimal_comma=sheet.comma)

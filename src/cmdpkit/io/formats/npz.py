@@ -1,9 +1,7 @@
-"""Models and policies as npz files. Names, types and sizes are checked before anything is inflated.
+"""Models and policies as npz files: plain arrays and a JSON header, read by NumPy with nothing unpickled.
 
-Nothing is unpickled. An npz file is a zip archive of arrays, each with a short header that gives its type and shape. A
-small file can claim any size, or inflate to it. An `Archive` therefore reads the directory and the headers first, and
-refuses a file that contradicts itself or inflates too much. The caller then compares names, types and shapes with what
-it expects, and only the arrays that it asks for are read.
+A small archive can inflate to any size, so the sizes that its directory declares are limited before anything is read;
+zipfile gives no more bytes of a member than that. Types and shapes are compared with what the header asks for.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,23 +21,14 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import document
-from cmdpkit.io.formats.source import Fields, Index, LocatedTable
+from cmdpkit.io.formats.source import Index, Located, LocatedTable, check_regular
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import Kernel
 
 ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
 MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
-MAX_HEADER = 10_000  # bytes of the header of an array
-LOCAL_HEADER = 30  # bytes before the name of a member of a zip archive
 
-
-class NpzMember(NamedTuple):
-    """Type, shape and place of an array, from its header."""
-
-    dtype: np.dtype[Any]  # type of its numbers
-    shape: tuple[int, ...]  # length of each axis
-    fortran: bool  # whether its first axis is the one that varies fastest
-    header: int  # bytes before its numbers
+Arrays = dict[str, NDArray[Any]]
 
 
 class Expected(NamedTuple):
@@ -50,117 +39,66 @@ class Expected(NamedTuple):
 
 
 def inflation_limit(size: int) -> int:
-    """The number of bytes that a file of a size may inflate to before it is taken for a bomb."""
+    """The number of bytes that a file of a size may inflate to."""
     return max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size)
 
 
-def too_large(path: Path, size: int, total: int) -> CmdpkitError:
-    """The error about a file that inflates to more than it may."""
-    return CmdpkitError(
-        f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
-        "as much; if that is right, write it without compression"
-    )
+def check_inflation(path: Path, size: int, total: int) -> None:
+    """Refuse a file of a size that inflates to far more, because it may be made to fill the memory."""
+    if total > inflation_limit(size):
+        raise CmdpkitError(
+            f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
+            "as much; if that is right, write it without compression"
+        )
 
 
-class Archive:
-    """An open npz file whose headers are read and consistent; arrays are read when they are asked for."""
-
-    def __init__(self, path: Path, file: zipfile.ZipFile, size: int) -> None:
-        self.path, self._file = path, file
-        self.members: dict[str, NpzMember] = {}
-        total = 0
-        for info in file.infolist():
-            name = info.filename.removesuffix(".npy")
-            if name == info.filename or name in self.members:
-                raise CmdpkitError(f"{path}: {quoted(info.filename)} is no array, or is there twice")
-            total += info.file_size
-            self.members[name] = self._member(info)
-        if total > inflation_limit(size):
-            raise too_large(path, size, total)
-
-    def _member(self, info: zipfile.ZipInfo) -> NpzMember:
-        """Type and shape of one array, which must agree to the byte with its size in the directory."""
-        with self._file.open(info) as stream:
-            version = npy.read_magic(stream)
-            if version == (1, 0):
-                shape, fortran, dtype = npy.read_array_header_1_0(stream, max_header_size=MAX_HEADER)
-            elif version == (2, 0):
-                shape, fortran, dtype = npy.read_array_header_2_0(stream, max_header_size=MAX_HEADER)
-            else:
-                raise ValueError(f"array {quoted(info.filename)} has an unknown version of the format")
-            if dtype.hasobject:
-                raise ValueError(f"{quoted(info.filename)}: Object arrays cannot be loaded, as that could run code")
-            if min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
-                raise ValueError(f"array {quoted(info.filename)} of shape {shape} does not have the size it claims")
-            return NpzMember(dtype, shape, fortran, stream.tell())
-
-    def read(self, name: str) -> NDArray[Any]:
-        """Read one array, which takes exactly the memory that its header declares."""
-        with _damage(self.path), self._file.open(f"{name}.npy") as stream:
-            array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
-            return array
-
-    def mapped(self, name: str) -> NDArray[Any]:
-        """One array left on disk, read where it is used; its checksum, which needs all of it, is not compared."""
-        info = self._file.getinfo(f"{name}.npy")
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise CmdpkitError(
-                f"{self.path}: array {quoted(name)} is compressed, so it cannot stay on disk; read the model without "
-                "mmap, or write it again with `cmdpkit convert`, which does not compress"
-            )
-        dtype, shape, fortran, header = self.members[name]
-        with _damage(self.path):
-            if 0 in shape:
-                return np.zeros(shape, dtype)
-            begin = self._content(info) + header
-            return np.asarray(np.memmap(self.path, dtype, "r", begin, shape, "F" if fortran else "C"))
-
-    def _content(self, info: zipfile.ZipInfo) -> int:
-        """Where the content of a member begins in the file: after its own header, whose length that header says."""
-        with open(self.path, "rb") as file:
-            file.seek(info.header_offset)
-            header = file.read(LOCAL_HEADER)
-        if len(header) < LOCAL_HEADER or header[:4] != b"PK\x03\x04":
-            raise ValueError(f"{quoted(info.filename)} is not where the directory says")
-        name, extra = struct.unpack("<HH", header[26:30])
-        return info.header_offset + LOCAL_HEADER + int(name) + int(extra)
-
-    def check(self, expected: Mapping[str, Expected], ignored: Container[str] = ()) -> None:
-        """Refuse the file if an array is missing, unknown, or of another type or shape than expected."""
-        for name in self.members:
-            if name not in expected and name not in ignored:
-                raise CmdpkitError(f"{self.path}: unknown array {quoted(name)}; expected are {', '.join(expected)}")
-        for name, (dtype, lengths) in expected.items():
-            if name not in self.members:
-                raise CmdpkitError(f"{self.path}: array {quoted(name)} is missing")
-            found = self.members[name]
-            if found.dtype != np.dtype(dtype):
-                raise CmdpkitError(f"{self.path}: array {quoted(name)} has dtype {found.dtype}, expected {dtype}")
-            fits = len(found.shape) == len(lengths) and all(n in a for n, a in zip(found.shape, lengths, strict=True))
-            if not fits:
-                rule = " x ".join(_axis(a) for a in lengths)
-                raise CmdpkitError(f"{self.path}: array {quoted(name)} has shape {found.shape}, expected {rule}")
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Archive]:
-    """An npz file, with its headers checked.
+def read_arrays(path: Path, mapped: Container[str] = ()) -> Arrays:
+    """Every array of an npz file by its name; those called in ``mapped`` stay on disk and are read when used.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "some.npz"), a=np.zeros((2, 3)))
-    ...     with opened(Path(folder, "some.npz")) as archive:
-    ...         archive.check({"a": Expected("float64", ((2,), range(5)))})
-    ...         archive.read("a").shape
+    ...     read_arrays(Path(folder, "some.npz"))["a"].shape
     (2, 3)
     """
-    with ExitStack() as stack:
-        with _damage(path):
-            file = stack.enter_context(open(path, "rb"))
-            if not zipfile.is_zipfile(file):
-                raise ValueError("the archive has no end")
-            archive = Archive(path, zipfile.ZipFile(file), path.stat().st_size)
-        yield archive
+    check_regular(path)
+    with _damage(path), open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        check_inflation(path, path.stat().st_size, sum(info.file_size for info in archive.infolist()))
+        if len(members) < len(archive.infolist()):
+            raise ValueError("an array is there twice")
+        return {
+            name: _left_on_disk(path, info) if name in mapped else _read(archive, info)
+            for name, info in members.items()
+        }
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(info) as stream:
+        npy.read_magic(stream)
+        shape, _, dtype = npy.read_array_header_1_0(stream)
+    if math.prod(shape) * dtype.itemsize > info.file_size:  # NumPy would take the memory before it reads
+        raise ValueError(f"{quoted(info.filename)} of shape {shape} does not have the size it claims")
+    with archive.open(info) as stream:
+        array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+        return array
+
+
+def _left_on_disk(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """An array of an archive, read where it is used; its checksum, which needs all of it, is not compared."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise CmdpkitError(
+            f"{path}: {quoted(info.filename)} is compressed, so it cannot stay on disk; read the model without mmap, "
+            "or write it again with `cmdpkit convert`, which does not compress"
+        )
+    with open(path, "rb") as file:
+        file.seek(info.header_offset + 26)  # the member's own header has 30 bytes, a name and an extra field
+        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
+        npy.read_magic(file)
+        shape, fortran, dtype = npy.read_array_header_1_0(file)
+        if 0 in shape or dtype.hasobject:
+            return np.zeros(shape, dtype)
+        return np.asarray(np.memmap(file, dtype, "r", file.tell(), shape, "F" if fortran else "C"))
 
 
 @contextmanager
@@ -176,6 +114,22 @@ def _damage(path: Path) -> Iterator[None]:
         raise CmdpkitError(f"{path}: not a complete npz file of plain arrays: {error}") from None
 
 
+def check_arrays(path: Path, arrays: Arrays, expected: Mapping[str, Expected]) -> None:
+    """Refuse the arrays if one is missing, unknown, or of another type or shape than expected."""
+    for name in arrays:
+        if name not in expected:
+            raise CmdpkitError(f"{path}: unknown array {quoted(name)}; expected are {', '.join(expected)}")
+    for name, (dtype, lengths) in expected.items():
+        if name not in arrays:
+            raise CmdpkitError(f"{path}: array {quoted(name)} is missing")
+        found = arrays[name]
+        if found.dtype != np.dtype(dtype):
+            raise CmdpkitError(f"{path}: array {quoted(name)} has dtype {found.dtype}, expected {dtype}")
+        if found.ndim != len(lengths) or not all(n in a for n, a in zip(found.shape, lengths, strict=True)):
+            rule = " x ".join(map(_axis, lengths))
+            raise CmdpkitError(f"{path}: array {quoted(name)} has shape {found.shape}, expected {rule}")
+
+
 def _axis(lengths: Container[int]) -> str:
     if isinstance(lengths, range):
         return f"{lengths.start}..{lengths.stop - 1}"
@@ -184,7 +138,6 @@ def _axis(lengths: Container[int]) -> str:
 
 # -- Arrays and a JSON header in one npz file: the form for large models and policies.
 
-Arrays = dict[str, NDArray[Any]]
 VERSION = 1  # version of the file format
 
 
@@ -199,28 +152,23 @@ def write_npz(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arra
 
 
 def read_npz(
-    path: Path, kind: str, layout: Callable[[Fields], Mapping[str, Expected]], *, mapped: Container[str] = ()
-) -> tuple[Fields, Arrays]:
+    path: Path, kind: str, layout: Callable[[Located], Mapping[str, Expected]], *, mapped: Container[str] = ()
+) -> tuple[Located, Arrays]:
     """Header and arrays of a file of this kind; those called in ``mapped`` stay on disk and are read when used.
 
-    ``layout`` checks the header and returns the type and shape of every array that it declares. Arrays are read only if
-    all of them agree with this, so reading takes no more memory than the header declares.
+    ``layout`` checks the header and returns the type and shape of every array that it declares.
     """
-    with opened(path) as archive:
-        header = Fields(path, "header", _header(archive, kind))
-        expected = layout(header)
-        archive.check(expected, ignored=("header",))
-        return header, {name: archive.mapped(name) if name in mapped else archive.read(name) for name in expected}
+    arrays = read_arrays(path, mapped)
+    header = Located(path, "header", _header(path, arrays.pop("header", None), kind))
+    check_arrays(path, arrays, layout(header))
+    return header, arrays
 
 
-def _header(archive: Archive, kind: str) -> LocatedTable:
-    path = archive.path
-    found = archive.members.get("header")
+def _header(path: Path, found: NDArray[Any] | None, kind: str) -> LocatedTable:
     if found is None or found.dtype != np.uint8:
         raise CmdpkitError(f"{path}: not a file written by cmdpkit: it has no header")
-    text = archive.read("header").tobytes()
     try:
-        header = LocatedTable(json.loads(text))
+        header = LocatedTable(json.loads(found.tobytes()))
     except (ValueError, TypeError, RecursionError) as error:
         raise CmdpkitError(f"{path}: the header is damaged: {error}") from None
     if header.pop("format", None) != f"cmdpkit {kind}":
@@ -255,7 +203,7 @@ def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
 def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False) -> CMDP:
     """A model that `write_npz_model` stored; with ``mmap`` its transitions stay on disk."""
     header, arrays = read_npz(path, "model", _layout, mapped=MAPPED if mmap else ())
-    states, actions = header.names("states"), header.names("actions")
+    states, actions = header.at("states").names(), header.at("actions").names()
     S, A = len(states), len(actions)
     T = (arrays["indptr"].size - 1) // (S * A)
     return CMDP(
@@ -273,11 +221,12 @@ def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False)
     )
 
 
-def _layout(header: Fields) -> dict[str, Expected]:
+def _layout(header: Located) -> dict[str, Expected]:
     """The arrays of the model that a header declares, with every length an axis may have."""
     header.only(("states", "actions", "constraint"), (*document.KEYS, "grid"))
     H = document.read_criterion(header).get("horizon", 1)
-    S, A, N = len(header.names("states")), len(header.names("actions")), len(document.constraints_of(header))
+    S, A = len(header.at("states").names()), len(header.at("actions").names())
+    N = len(document.constraints_of(header))
     steps = (1, H)  # an array that does not depend on the step is stored once
     entries = range(H * S * A * S + 1)
     return {

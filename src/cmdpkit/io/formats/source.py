@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
@@ -49,19 +49,30 @@ def tolerance_of(values: Iterable[Any]) -> float:
     >>> [round(tolerance_of(map(Written, row)), 6) for row in (["0.33"] * 3, ["0.5", "0.4"], ["1", "0"])]
     [0.015, 0.1, 0.0]
     """
-    decimals = [x.decimals for x in values if isinstance(x, Written) and x != 0.0 and x.decimals > 0]
+    listed = list(values)
+    if abs(sum(listed) - 1) <= ROW_SUM_TOLERANCE:
+        return ROW_SUM_TOLERANCE  # no need to count decimals, which takes long
+    decimals = [x.decimals for x in listed if isinstance(x, Written) and x != 0.0 and x.decimals > 0]
     if not decimals:
         return ROW_SUM_TOLERANCE
     just_below = 1 - 1e-9  # a row that is off by the full amount was not rounded to nearest
     return max(ROW_SUM_TOLERANCE, just_below * len(decimals) * 0.5 * 10.0 ** -max(decimals))
 
 
-MAX_MISTAKES = 20  # mistakes that one message lists
+MAX_MISTAKES = 20  # mistakes without a kind that one message lists
+MAX_OF_A_KIND = 3  # mistakes of one kind that are shown in full
 MAX_NAMES = 10_000_000  # a larger number of names is taken for a mistake
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a pipe or a device, from which reading may never end; whether there is a file shows when it is opened."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise CmdpkitError(f"cannot read {path}: it is a pipe or a device; write its content to a file")
 
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file, without a byte order mark."""
+    check_regular(path)
     try:
         data = path.read_bytes()
         return data.decode("utf-8-sig")
@@ -93,6 +104,61 @@ def reading(path: Path) -> Iterator[None]:
         raise CmdpkitError(str(error) if printable(str(path)) in str(error) else f"{path}: {error}") from None
 
 
+class Mistake(NamedTuple):
+    """One mistake in a file or a table."""
+
+    row: int | None  # index of its row, if the message still needs the place
+    told: str  # the mistake, and the rule
+    advice: str  # the next step for the user, if it is not part of the message
+
+
+class Mistakes:
+    """The mistakes in a file or a table by their kind, collected so that a user sees all of them at once."""
+
+    def __init__(self, where: Path | str, place: Callable[[int], str] = str) -> None:
+        self.where, self.place = where, place
+        self.kinds: dict[str, list[Mistake]] = {}
+
+    def add(self, kind: str, row: int | None, told: str, advice: str = "") -> None:
+        """Keep a mistake for later; those without a kind are listed one by one."""
+        self.kinds.setdefault(kind, []).append(Mistake(row, told, advice))
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep an error of this block for later."""
+        try:
+            yield
+        except CmdpkitError as error:
+            self.add("", None, str(error))
+
+    @property
+    def rows(self) -> set[int]:
+        """The rows with mistakes."""
+        return {x.row for found in self.kinds.values() for x in found if x.row is not None}
+
+    def check(self, remedy: str = "") -> None:
+        """Raise one error with all mistakes, if there are any; ``remedy`` says what would mend all of them."""
+        count = sum(map(len, self.kinds.values()))
+        if not count:
+            return
+        if count == 1:
+            ((only,),) = self.kinds.values()
+            rest = f"; {only.advice}" * bool(only.advice) + f". {remedy}" * bool(remedy)
+            raise CmdpkitError(self._line(only) + rest)
+        named = len(self.kinds.keys() - {""})
+        kinds = "" if not named else " of one kind" if named == 1 else f" of {named} kinds"
+        lines = [f"{self.where} has {count:,} mistakes{kinds}:"]
+        for kind, found in sorted(self.kinds.items(), key=lambda item: -len(item[1])):
+            most, indent = (MAX_OF_A_KIND, "  ") if kind else (MAX_MISTAKES, "")
+            lines += [f"{len(found):,} x {kind} ({found[0].advice}):"] * bool(kind)
+            lines += [indent + self._line(x) for x in found[:most]]
+            lines += [f"{indent}... and {len(found) - most:,} more"] * (len(found) > most)
+        raise CmdpkitError("\n".join([*lines, remedy] if remedy else lines))
+
+    def _line(self, mistake: Mistake) -> str:
+        return mistake.told if mistake.row is None else f"{self.place(mistake.row)}: {mistake.told}"
+
+
 class LocatedTable(dict[str, Any]):
     """A table of a file, with the line where it begins and the lines of its keys, as far as they are known."""
 
@@ -105,157 +171,161 @@ class LocatedTable(dict[str, Any]):
         self.damaged = False  # whether a mistake was found in it already
 
 
-class Mistakes:
-    """The mistakes in a file or a table, collected so that a user sees all of them at once."""
+class Located:
+    """One value of a document, where it stands, and its checked forms: what every reader of text begins with."""
 
-    def __init__(self, where: Path | str) -> None:
-        self.where, self.count = where, 0
-        self.found: list[str] = []  # the first `MAX_MISTAKES` of them
+    __slots__ = ("_key", "_what", "line", "source", "value")
 
-    def add(self, message: str) -> None:
-        """Keep a mistake for later."""
-        self.count += 1
-        if self.count <= MAX_MISTAKES:
-            self.found.append(message)
+    def __init__(
+        self, source: Path | str, what: str, value: Any, line: int | None = None, *, key: str | None = None
+    ) -> None:
+        self.source = source  # the file, or what else messages begin with
+        self._what, self._key = what, key
+        self.value = value
+        # The line of the value itself, or else of the table that holds it.
+        self.line = (value.line if isinstance(value, LocatedTable) else None) or line
 
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Keep an error of this block for later."""
-        try:
-            yield
-        except CmdpkitError as error:
-            self.add(str(error))
-
-    def check(self) -> None:
-        """Raise one error with all mistakes, if there are any."""
-        if self.count > 1:
-            more = [f"... and {self.count - MAX_MISTAKES:,} more"] if self.count > MAX_MISTAKES else []
-            raise CmdpkitError("\n".join([f"{self.where} has {self.count:,} mistakes:", *self.found, *more]))
-        if self.found:
-            raise CmdpkitError(self.found[0])
-
-
-class Fields:
-    """Checked access to one table of a file, which messages call ``what``."""
-
-    def __init__(self, path: Path, what: str, table: Any) -> None:
-        self.path, self.what = path, what
-        self.table = (
-            table if isinstance(table, LocatedTable) else LocatedTable(table if isinstance(table, Mapping) else ())
-        )
-        if not isinstance(table, Mapping):
-            self.fail(f"expected a table, got {quoted(table)}")
+    @property
+    def name(self) -> str:
+        """What messages call the value."""
+        if self._key is None:
+            return self._what
+        return f"{self._what}: {quoted(self._key)}" if self._what else self._key
 
     def fail(self, message: str, key: str | None = None) -> NoReturn:
-        """Raise CmdpkitError("file:line: what: message")."""
-        line = self.table.lines.get(key or "", self.table.line)
-        where = f"{self.path}:{line}" if line else str(self.path)
-        raise CmdpkitError(f"{where}: {self.what}: {message}")
+        """Raise CmdpkitError("file:line: name: message"), with the line of a ``key`` of this table if one is given."""
+        line = self.line if key is None else self._line_of(key)
+        where = f"{self.source}:{line}" if line else str(self.source)
+        raise CmdpkitError(f"{where}: {self.name}: {message}" if self.name else f"{where}: {message}")
+
+    def expect(self, true: bool, rule: str) -> None:
+        """Raise CmdpkitError("file:line: name is value, expected rule") unless something is true."""
+        if not true:
+            where = f"{self.source}:{self.line}" if self.line else str(self.source)
+            raise CmdpkitError(f"{where}: {self.name} is {quoted(self.value)}, expected {rule}")
 
     @contextmanager
     def locating(self, key: str | None = None) -> Iterator[None]:
-        """Add file and line of this table to a ValueError that is raised in the block."""
+        """Add the place to a ValueError that is raised in the block."""
         try:
             yield
         except ValueError as error:
             self.fail(str(error), key)
 
+    # -- tables and lists
+
+    def table(self) -> Located:
+        """The same place with its table, which knows its lines."""
+        if isinstance(self.value, LocatedTable):
+            return self
+        if not isinstance(self.value, Mapping):
+            self.fail(f"expected a table, got {quoted(self.value)}")
+        return Located(self.source, self.name, LocatedTable(self.value, self.line))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.value
+
+    def at(self, key: str) -> Located:
+        """The value under a key of this table."""
+        return Located(self.source, self.name, self.value[key], self._line_of(key), key=key)
+
+    def _line_of(self, key: str) -> int | None:
+        line: int | None = getattr(self.value, "lines", {}).get(key)
+        return line or self.line
+
+    def inner(self, key: str) -> Located:
+        """The table under a key, which must not be empty."""
+        found = self.at(key)
+        found.expect(isinstance(found.value, Mapping) and bool(found.value), "a table that is not empty")
+        return Located(self.source, f"{self.name}: {key}", found.value, found.line).table()
+
     def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> None:
         """Refuse missing and unknown keys."""
-        for key in self.table:
+        for key in self.value:
             if key not in required and key not in optional:
                 self.fail(f"unknown key {quoted(key)}{nearest(key, (*required, *optional))}", key)
         for key in required:
-            if key not in self.table:
-                head = self.path.suffix.lower() == ".csv" and self.what in ("model", "head", "policy")
+            if key not in self.value:
+                head = str(self.source).lower().endswith(".csv") and self.name in ("model", "head", "policy")
                 self.fail(f"{quoted(key)} is missing{f'; add a line # {key} = ... above the columns' * head}")
 
-    def number(self, key: str) -> float:
+    def entries(self, rule: str = "a list with at least 1 item") -> list[Located]:
+        """The values of this list, which must not be empty."""
+        value = self.value
+        self.expect(isinstance(value, Iterable) and not isinstance(value, (str, Mapping)), rule)
+        found = [Located(self.source, f"{self.name}[{i}]", x, self.line) for i, x in enumerate(value)]
+        self.expect(bool(found), rule)
+        return found
+
+    def list_of(self, kind: type, what: str) -> list[Any]:
+        """A list of texts, tables, ..."""
+        fits = isinstance(self.value, list) and all(isinstance(x, kind) for x in self.value)
+        self.expect(fits, f"a list of {what}")
+        found: list[Any] = self.value
+        return found
+
+    # -- single values
+
+    def number(self) -> float:
         """A finite number."""
-        value = self.table[key]
+        value = self.value
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
         grouped = isinstance(value, str) and "." in value and "," in value
-        hint = ", without separators between thousands" if grouped else ""
-        self.fail(f"{quoted(key)} is {quoted(value)}, expected a finite number{hint}", key)
+        self.expect(False, f"a finite number{', without separators between thousands' * grouped}")
+        raise AssertionError
 
     def reward(self) -> float:
-        """The finite number under "reward", or -inf, by which people mean that the action is not allowed."""
-        return -math.inf if self.table["reward"] == -math.inf else self.number("reward")
+        """A finite number, or -inf, by which people mean that the action is not allowed."""
+        return -math.inf if self.value == -math.inf else self.number()
 
-    def whole(self, key: str, low: int = 1, high: int | None = None) -> int:
+    def whole(self, low: int = 1, high: int | None = None) -> int:
         """A whole number from low to high."""
-        value = self.table[key]
-        if not is_int(value) or value < low or (high is not None and value > high):
-            limits = f"at least {low}" if high is None else f"from {low} to {high}"
-            self.fail(f"{quoted(key)} is {quoted(value)}, expected a whole number, {limits}", key)
-        return int(value)
+        limits = f"at least {low}" if high is None else f"from {low} to {high:,}"
+        fits = is_int(self.value) and self.value >= low and (high is None or self.value <= high)
+        self.expect(fits, f"a whole number, {limits}")
+        return int(self.value)
 
-    def flag(self, key: str) -> bool:
+    def flag(self) -> bool:
         """True or false."""
-        value = self.table[key]
-        if not isinstance(value, bool):
-            self.fail(f"{quoted(key)} is {quoted(value)}, expected true or false", key)
-        return value
+        self.expect(isinstance(self.value, bool), "true or false")
+        return bool(self.value)
 
-    def text(self, key: str) -> str:
+    def text(self) -> str:
         """A string."""
-        value = self.table[key]
-        if not isinstance(value, str):
-            self.fail(f"{quoted(key)} is {quoted(value)}, expected text", key)
-        return value
+        self.expect(isinstance(self.value, str), "text")
+        return str(self.value)
 
-    def name(self, key: str) -> Name:
+    def name_of(self) -> Name:
         """A name: text or a whole number."""
-        return self._name(key, repr(key), self.table[key])
+        self.expect(is_name(self.value), "a name")
+        found: Name = self.value
+        return found
 
-    def names(self, key: str) -> Sequence[Name]:
+    def names(self) -> Sequence[Name]:
         """A list of different names, or a number n for the default names 1..n."""
-        value = self.table[key]
+        value = self.value
         if is_int(value):
-            return range(1, self.whole(key, 1, MAX_NAMES) + 1)
-        if not isinstance(value, list) or not value:
-            self.fail(f"{quoted(key)} is {quoted(value)}, expected a list of names or how many there are", key)
-        listed = value
-        if not all(type(x) is str and x.strip() for x in value):  # millions of texts need no closer look
-            listed = [self._name(key, f"{quoted(key)} entry {i}", x) for i, x in enumerate(value, 1)]
-        with self.locating(key):
-            return names_of(key, listed, len(listed))
-
-    def list_of(self, key: str, kind: type, what: str) -> list[Any]:
-        """A list of texts, tables, ..."""
-        value = self.table[key]
-        if not isinstance(value, list) or not all(isinstance(x, kind) for x in value):
-            self.fail(f"{quoted(key)} is {quoted(value)}, expected a list of {what}", key)
-        return value
-
-    def inner(self, key: str) -> Fields:
-        """The table under a key; unless its own line is known, it has the line of the key."""
-        value = self.table[key]
-        if not isinstance(value, Mapping) or not value:
-            self.fail(f"{quoted(key)} is {quoted(value)}, expected a table that is not empty", key)
-        line = getattr(value, "line", None) or self.table.lines.get(key, self.table.line)
-        return Fields(self.path, f"{self.what}: {key}", LocatedTable(value, line, getattr(value, "lines", None)))
+            return range(1, self.whole(1, MAX_NAMES) + 1)
+        self.expect(isinstance(value, list) and bool(value), "a list of names or how many there are")
+        for i, x in enumerate(value, 1):
+            if not is_name(x):
+                self.fail(f"entry {i} is {quoted(x)}, expected a name")
+        with self.locating():
+            return names_of(str(self._key), value, len(value))
 
     def probabilities(self) -> dict[str, float]:
         """The whole table, checked to consist of numbers that are at least 0."""
-        for key in self.table:
-            if self.number(key) < 0:
-                self.fail(f"{quoted(key)} has probability {quoted(self.table[key])}, expected at least 0", key)
-        return {key: float(p) for key, p in self.table.items()}
+        for key in self.value:
+            p = self.at(key)
+            if p.number() < 0:
+                self.fail(f"{quoted(key)} has probability {quoted(p.value)}, expected at least 0", key)
+        return {key: float(p) for key, p in self.value.items()}
 
-    def tolerance(self) -> float:
-        """How far from 1 the probabilities may sum, given the decimals they are written with."""
-        if abs(sum(self.table.values()) - 1) <= ROW_SUM_TOLERANCE:
-            return ROW_SUM_TOLERANCE  # no need to count decimals, which takes long
-        return tolerance_of(self.table.values())
 
-    def _name(self, key: str, what: str, value: Any) -> Name:
-        if isinstance(value, str) and value.strip():
-            return value
-        if is_int(value):
-            return int(value)
-        self.fail(f"{what} is {quoted(value)}, expected a name", key)
+def is_name(value: Any) -> bool:
+    """Whether a value of a file can be a name."""
+    return bool(value.strip()) if isinstance(value, str) else is_int(value)
 
 
 class Index:
@@ -265,8 +335,11 @@ class Index:
         self.what = what
         self.position = {str(x): i for i, x in enumerate(names)}
 
-    def find(self, name: Name, fields: Fields, key: str) -> int:
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def find(self, name: Name, place: Located, key: str | None = None) -> int:
         """The position of a name, or an error that suggests the most similar one."""
         if str(name) not in self.position:
-            fields.fail(f"unknown {self.what} {quoted(name)}{nearest(str(name), self.position)}", key)
+            place.fail(f"unknown {self.what} {quoted(name)}{nearest(str(name), self.position)}", key)
         return self.position[str(name)]

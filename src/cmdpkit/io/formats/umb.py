@@ -23,7 +23,7 @@ import numpy as np
 
 import cmdpkit
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.npz import inflation_limit, too_large
+from cmdpkit.io.formats.npz import check_inflation, inflation_limit
 from cmdpkit.io.formats.prism import Explicit, check_names, one_start, told_apart
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
@@ -134,8 +134,7 @@ class _Limited(io.RawIOBase):
         """The next bytes."""
         data: bytes = self._stream.read(n)
         self._given += len(data)
-        if self._given > inflation_limit(self._size):
-            raise too_large(self._path, self._size, self._given)
+        check_inflation(self._path, self._size, self._given)
         return data
 
 
