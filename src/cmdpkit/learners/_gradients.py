@@ -34,10 +34,10 @@ from cmdpkit.learners._model_based.iterating import PolicyEvaluation, evaluate, 
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled, internal
-from cmdpkit.model.evaluate import evaluate as exact
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_length, index_of
+from cmdpkit.operators.evaluate import evaluate as exact
 from cmdpkit.simulate.random import stream, uniform
 from cmdpkit.simulate.simulator import stacked
 
