@@ -8,7 +8,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.io import policies as policy_files
-from cmdpkit.model.evaluate import action_uses, reach
+from cmdpkit.operators.evaluate import action_uses, reach
 from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import Simulator

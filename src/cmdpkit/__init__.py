@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from cmdpkit.model.constraints import Constraint as Constraint
     from cmdpkit.model.constraints import at_least as at_least
     from cmdpkit.model.constraints import at_most as at_most
-    from cmdpkit.model.evaluate import Values as Values
-    from cmdpkit.model.evaluate import evaluate as evaluate
-    from cmdpkit.model.evaluate import occupancy as occupancy
-    from cmdpkit.model.evaluate import time_course as time_course
     from cmdpkit.model.mixture import Mixture as Mixture
-    from cmdpkit.model.mixture import decompose as decompose
-    from cmdpkit.model.mixture import markov as markov
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
+    from cmdpkit.operators.evaluate import Values as Values
+    from cmdpkit.operators.evaluate import evaluate as evaluate
+    from cmdpkit.operators.evaluate import occupancy as occupancy
+    from cmdpkit.operators.evaluate import time_course as time_course
+    from cmdpkit.operators.mixing import decompose as decompose
+    from cmdpkit.operators.mixing import markov as markov
     from cmdpkit.records.record import Certificate as Certificate
     from cmdpkit.records.record import Run as Run
     from cmdpkit.records.record import RunRecord as RunRecord
@@ -95,10 +95,11 @@ _HOME = {
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
     "model.constraints": ("Constraint", "at_least", "at_most"),
-    "model.evaluate": ("Values", "evaluate", "occupancy", "time_course"),
-    "model.mixture": ("Mixture", "decompose", "markov"),
+    "model.mixture": ("Mixture",),
     "model.policy": ("Policy",),
     "model.transitions": ("Kernel",),
+    "operators.evaluate": ("Values", "evaluate", "occupancy", "time_course"),
+    "operators.mixing": ("decompose", "markov"),
     "records.record": ("Certificate", "Run", "RunRecord"),
     "records.store": ("load_record", "load_records", "save_record"),
     "results.groups": ("compare", "curve", "slope"),
