@@ -1,5 +1,6 @@
 """The search for an optimum ends: small average models with several classes, where it once went round in circles."""
 
+import contextlib
 import time
 
 import numpy as np
@@ -39,10 +40,8 @@ def longest(models: list[ck.CMDP]) -> tuple[int, float]:
     for k, cmdp in enumerate(models):
         told: list[int] = []
         began = time.process_time()
-        try:
+        with contextlib.suppress(ck.Infeasible):
             ck.solve(cmdp, progress=lambda report, told=told: told.append(report.number))
-        except ck.Infeasible:
-            pass
         seconds = max(seconds, time.process_time() - began)
         rounds = max(rounds, len(told))
         if k % CHECKED == 0:
