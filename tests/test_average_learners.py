@@ -14,7 +14,7 @@ from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners.ucrl_cmdp import optimistic_model
-from cmdpkit.model.chains import stationary_values
+from cmdpkit.operators.chains import stationary_values
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk
 from counted import let_see, seen

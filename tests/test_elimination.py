@@ -8,9 +8,9 @@ from scipy import sparse
 
 import cmdpkit as ck
 import stationary_rational as rational
-from cmdpkit.model import chains
-from cmdpkit.model.chain_systems import FULL, Elimination
-from cmdpkit.model.chains import Chain
+from cmdpkit.operators import chains
+from cmdpkit.operators.chain_systems import FULL, Elimination
+from cmdpkit.operators.chains import Chain
 from stationary_adversarial import instance
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cmdpkit import envs
-from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.policy import Policy
+from cmdpkit.operators.evaluate import evaluate
 from oracle import optimum, slater_slack
 
 # -- paper/synthetic ---------------------------------------------------------------------------------------------------

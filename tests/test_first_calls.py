@@ -10,7 +10,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.exact import induction
 from cmdpkit.model import compiled
-from cmdpkit.model.evaluate import action_values
+from cmdpkit.operators.evaluate import action_values
 from cmdpkit.simulate.simulator import Simulator
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.model.chains import chain_of
 from cmdpkit.model.mixture import Mixture
+from cmdpkit.operators.chains import chain_of
 from oracle import optimum
 
 # Values from an independent prototype and from HiGHS with a tolerance of 1e-10; the digits given agree.
@@ -144,7 +144,7 @@ def test_the_periodic_cycle_takes_few_sweeps(monkeypatch):
 
 def test_the_policy_of_rover_reaches_its_class_from_every_state():
     found = ck.solve(ck.load("rover"))
-    from cmdpkit.model.chains import closed_classes
+    from cmdpkit.operators.chains import closed_classes
 
     assert len(closed_classes(chain_of(found.cmdp, found.policy.pi[0]))) == 1
 

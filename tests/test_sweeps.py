@@ -9,8 +9,8 @@ import cmdpkit as ck
 from cmdpkit.exact import master
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.model import chains
-from cmdpkit.model.chains import Chain
+from cmdpkit.operators import chains
+from cmdpkit.operators.chains import Chain
 from instances import sparse as sparse_arrays
 from stationary_oracle import TIGHT
 

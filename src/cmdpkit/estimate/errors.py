@@ -24,12 +24,12 @@ from cmdpkit.estimate.continuing import Seen, chain_of
 from cmdpkit.estimate.counts import signal_variances
 from cmdpkit.estimate.model import Model
 from cmdpkit.exact.stationary.problem import Arrays
-from cmdpkit.model.chains import Chain, long_run_shares
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, compiled
-from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.tolerances import NO_FLOW
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.chains import Chain, long_run_shares
+from cmdpkit.operators.evaluate import action_values, flow
 
 
 def squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:

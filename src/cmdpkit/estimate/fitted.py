@@ -37,11 +37,11 @@ from scipy.special import stdtrit
 
 from cmdpkit.estimate.errors import row_shares
 from cmdpkit.estimate.log import Log
-from cmdpkit.model.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.tolerances import MOST_FREEDOM, NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
+from cmdpkit.operators.chains import Chain, chain_of, closed_classes, stationary_occupancy
+from cmdpkit.operators.evaluate import action_values, flow
 
 
 class Total(NamedTuple):

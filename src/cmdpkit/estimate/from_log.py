@@ -23,12 +23,12 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint, checked_range
 from cmdpkit.model.criterion import Criterion, criterion_of
-from cmdpkit.model.evaluate import occupancy
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name, nearest
+from cmdpkit.operators.evaluate import occupancy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

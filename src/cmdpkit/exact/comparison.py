@@ -25,14 +25,15 @@ from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import one_hot
-from cmdpkit.model.evaluate import action_values, evaluate, occupancy, reach
 from cmdpkit.model.fits import check_fits, check_model
-from cmdpkit.model.mixture import Mixture, markov
+from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
+from cmdpkit.operators.evaluate import action_values, evaluate, occupancy, reach
+from cmdpkit.operators.mixing import markov
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

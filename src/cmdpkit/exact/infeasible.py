@@ -12,10 +12,10 @@ from cmdpkit.errors import CmdpkitError, shown
 from cmdpkit.exact.columns import EXTRA_LOWERING, Pool
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import SHOWN_AS_ZERO
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.evaluate import evaluate
 
 if TYPE_CHECKING:
     from cmdpkit.exact.tradeoff import Relaxation  # which itself needs `Infeasible` from here

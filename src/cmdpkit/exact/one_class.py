@@ -28,12 +28,12 @@ from cmdpkit.exact.solution import OneClass, StationarySolution
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.problem import marked
 from cmdpkit.exact.stationary.sources import Stationary
-from cmdpkit.model.chains import chain_of, long_run_shares
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.chains import chain_of, long_run_shares
+from cmdpkit.operators.evaluate import evaluate
 
 MOST_DOOR = 0.5  # largest probability of leaving a class from a state
 TIGHTENINGS = 20  # times that bounds are tightened

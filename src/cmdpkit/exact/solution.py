@@ -12,13 +12,14 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.actions import relative_values
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import occupancy, reach
-from cmdpkit.model.mixture import Mixture, decompose
+from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name
+from cmdpkit.operators.evaluate import occupancy, reach
+from cmdpkit.operators.mixing import decompose
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

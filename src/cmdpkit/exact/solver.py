@@ -24,10 +24,10 @@ from cmdpkit.exact.sources import Horizon, columns_of
 from cmdpkit.exact.stationary.sources import BRIDGE
 from cmdpkit.exact.vertex import read_off
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import evaluate
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.evaluate import evaluate
 
 METHODS = ("auto", "columns", "lp")
 MAX_EVALUATED = 64  # states of models without a horizon whose answer is evaluated once more, to the last digits

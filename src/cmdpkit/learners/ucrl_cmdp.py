@@ -46,11 +46,11 @@ from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.params import above_one, at_least_one, at_least_zero, not_negative
-from cmdpkit.model.chain_systems import DAMPING
-from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, PRICED
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.operators.chain_systems import DAMPING
+from cmdpkit.operators.chains import Chain, closed_classes, within
 from cmdpkit.simulate.random import Stream
 
 

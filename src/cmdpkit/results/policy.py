@@ -16,10 +16,10 @@ from cmdpkit.errors import remedy
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.decisions import table_at
-from cmdpkit.model.evaluate import action_uses
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
+from cmdpkit.operators.evaluate import action_uses
 from cmdpkit.results.tables import DRAWN, EMPTY_LINE, QUIET, TAKEN, plain_table, right
 from cmdpkit.results.wording import counted, drawn, label, odds, percent, ranges
 

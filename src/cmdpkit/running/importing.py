@@ -12,10 +12,10 @@ from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.io.loading import load
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import evaluate, occupancy
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
+from cmdpkit.operators.evaluate import evaluate, occupancy
 from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.running.active import checkpoints
 

@@ -21,13 +21,13 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.stationary.actions import gap_table
 from cmdpkit.io.loading import build
 from cmdpkit.learners import Learner, Source, Spec
-from cmdpkit.model.chains import chain_of, long_run_shares
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.evaluate import Values, evaluate, reach
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.chains import chain_of, long_run_shares
+from cmdpkit.operators.evaluate import Values, evaluate, reach
 from cmdpkit.simulate.meter import Meter, Tally
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Noise

@@ -15,16 +15,16 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model import showing
-from cmdpkit.model.chains import absorbing_states, chain_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled, inlined
-from cmdpkit.model.evaluate import evaluate, signal_names
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, ON_GRID
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import check_length, check_seed, index_of, is_int, numbers
+from cmdpkit.operators.chains import absorbing_states, chain_of
+from cmdpkit.operators.evaluate import evaluate, signal_names
 from cmdpkit.simulate.random import Stream, stream, uniform
 from cmdpkit.simulate.simulator import Noise, Simulator, reset, step
 

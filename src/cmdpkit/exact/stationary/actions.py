@@ -22,9 +22,9 @@ from cmdpkit.exact.stationary.engine import EXACT, Engine
 from cmdpkit.exact.stationary.multichain import Several
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.sources import Stationary
-from cmdpkit.model.chains import Chain, absorbing_states, chain_of, closed_classes
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.chains import Chain, absorbing_states, chain_of, closed_classes
 
 
 def relative_values(

@@ -31,10 +31,10 @@ from scipy import sparse
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary import kernels
 from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
-from cmdpkit.model.chain_systems import DAMPING
-from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.chain_systems import DAMPING
+from cmdpkit.operators.chains import Chain, closed_classes, within
 
 EPS = float(np.finfo(float).eps)
 EXACT = 1e-15  # accuracy of values that counts as exact

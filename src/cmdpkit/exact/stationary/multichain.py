@@ -12,8 +12,8 @@ from scipy import sparse
 
 from cmdpkit.exact.stationary.engine import DIRECT_STATES, Engine
 from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
-from cmdpkit.model.chains import Chain, closed_classes, long_run_shares, within
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.chains import Chain, closed_classes, long_run_shares, within
 
 STOP = -1  # in place of a row: settle here
 

@@ -23,12 +23,12 @@ from cmdpkit.exact.stationary.problem import (
     whole_policy,
 )
 from cmdpkit.exact.stationary.vertex import Flows, Vertex, by_values, vertex
-from cmdpkit.model.chains import long_run_shares, within
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.chains import long_run_shares, within
 
 BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its classes connected
 TIGHTENINGS = 5  # times that bounds are tightened where a bridged policy misses them by rounding

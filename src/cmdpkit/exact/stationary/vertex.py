@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from cmdpkit.exact.stationary.engine import Engine
 from cmdpkit.exact.stationary.problem import ComponentRows, marked
 from cmdpkit.exact.vertex import null_vector
-from cmdpkit.model.chains import Chain, closed_classes, within
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.chains import Chain, closed_classes, within
 
 TIGHT = 1e-9  # a utility within this of its threshold (scaled) is binding
 DEPENDENT = 1e-11  # directions are dependent if a singular value of their effects is at most this

@@ -19,9 +19,9 @@ from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER
 from cmdpkit.learners.spec import Returns, Spec, check_walk
-from cmdpkit.model.chains import long_run_shares
 from cmdpkit.model.compiled import compiled, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.chains import long_run_shares
 from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance

@@ -18,10 +18,10 @@ from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import Params
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import action_values, flow
 from cmdpkit.model.tolerances import LP_TOLERANCE, NO_SHORTFALL, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import MIN_DELTA
+from cmdpkit.operators.evaluate import action_values, flow
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
-from cmdpkit.model.evaluate import TimeCourse, evaluate, reach, time_course
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.evaluate import TimeCourse, evaluate, reach, time_course
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
 from cmdpkit.results.statistics import bars_of

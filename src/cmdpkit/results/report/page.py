@@ -20,10 +20,10 @@ from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.evaluate import reach
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.evaluate import reach
 from cmdpkit.results.tables import Table
 from cmdpkit.results.wording import label
 

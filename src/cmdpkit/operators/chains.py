@@ -25,7 +25,10 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.chain_systems import (
+from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.compiled import readonly
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.chain_systems import (
     DAMPING,
     FULL,
     Elimination,
@@ -35,9 +38,6 @@ from cmdpkit.model.chain_systems import (
     settle,
     sparse_rows,
 )
-from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import readonly
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 DIRECT_AT_ONCE = 2e7  # work S b^2 of an elimination (b is the bandwidth) below which sweeps are not worth trying
 DIRECT_AT_ALL = 5e9  # work beyond which elimination is not tried

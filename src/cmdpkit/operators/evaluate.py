@@ -25,7 +25,7 @@ from cmdpkit.model.validate import index_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cmdpkit.model.mixture import Mixture  # which itself needs `occupancy` from here
+    from cmdpkit.model.mixture import Mixture
 
 
 class Values(NamedTuple):
@@ -53,7 +53,7 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
         return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
     check_fits(cmdp, policy)
     if cmdp.criterion.stationary:
-        from cmdpkit.model.chains import stationary_values
+        from cmdpkit.operators.chains import stationary_values
 
         v, w = stationary_values(cmdp, policy.table(0))
     else:
@@ -128,12 +128,12 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
 
 
 def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
-    """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `model.chains`."""
+    """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `chains`."""
     if not isinstance(policy, Policy):
         return _mixed(cmdp, policy, occupancy)
     check_fits(cmdp, policy)
     if cmdp.criterion.stationary:
-        from cmdpkit.model.chains import stationary_occupancy
+        from cmdpkit.operators.chains import stationary_occupancy
 
         return stationary_occupancy(cmdp, policy.table(0))[None]
     return np.stack([d[:, None] * policy.table(h) for h, d in enumerate(forward(cmdp, policy))])

@@ -1,0 +1,16 @@
+"""The verbs of Markov decision processes, each written once.
+
+A model and a policy enter; values, greedy choices and occupancies leave. Nothing here draws random numbers, and models
+and policies are never changed. In the order of the imports:
+
+    rows              transition rows in several forms, and what can be done with one row: `expect`, `push`, ...
+    best_rows         the form of a box of models: of every row, the distribution with the largest expectation
+    step              operators on one step: `bellman`, `lookahead`, `backup`, `occupy`, `sweep`
+    steps             operators over the steps: `induction`, `evaluation`, `flow`, `sweeps`, and their threads
+    chain_systems, chains   Markov chains: shares of time, relative values, expected visits
+    evaluate          values, occupancies and courses of policies
+    mixing            mixtures of policies and Markov policies, turned into each other
+
+No other room adds up a transition row by hand, except where it says why. Other rooms import the compiled operators from
+the modules where they are defined, and the functions of `evaluate`, `mixing` and `chains`.
+"""
