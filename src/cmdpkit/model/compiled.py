@@ -101,7 +101,8 @@ _find_cache()
 compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 
 
-WITHIN = {"nogil": True, "error_model": "numpy", "_nrt": False}  # how functions are compiled that Python never calls
+# How functions are compiled that Python never calls.
+WITHIN: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 class CompiledPart:
@@ -112,7 +113,7 @@ class CompiledPart:
     """
 
     def __init__(self, function: FunctionType, entry: Any, forceinline: bool) -> None:
-        options = {**WITHIN, "forceinline": forceinline}
+        options = WITHIN | {"forceinline": forceinline}
         self.within = njit(**options, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[call-overload]
         self.py_func, self.entry = function, entry
         update_wrapper(self, function)
@@ -152,17 +153,19 @@ def primitive(function: Any) -> Any:
     bodies: dict[type, Any] = {}
 
     def dispatch(*args: Any) -> Any:  # for the interpreter
-        kind = type(args[0])
+        return body_for(type(args[0]))(*args)
+
+    def body_for(kind: type) -> Any:
         if kind not in bodies and object not in bodies:
             raise TypeError(f"{function.__name__} has no body for {kind.__name__}")
-        return bodies.get(kind, bodies.get(object))(*args)
+        return bodies[kind if kind in bodies else object]
 
     def of(kind: type) -> Any:
         return lambda body: bodies.setdefault(kind, body)
 
-    @overload(dispatch, jit_options={**WITHIN, "forceinline": True}, strict=False)
+    @overload(dispatch, jit_options=WITHIN | {"forceinline": True}, strict=False)
     def chosen(*args: Any) -> Any:
-        return bodies.get(getattr(args[0], "instance_class", object), bodies.get(object))
+        return body_for(getattr(args[0], "instance_class", object))
 
     dispatch.of = of  # type: ignore[attr-defined]
     return update_wrapper(dispatch, function)

@@ -173,7 +173,7 @@ def draw(policy, h, s, u):
             low = middle + 1
         else:
             high = middle
-    a = np.int64(policy.choice[t, s])
+    a = int(policy.choice[t, s])
     if low < policy.first[t + 1] and policy.s[low] == s:
         total = 0.0
         for i in range(policy.p.shape[1]):
