@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
     from cmdpkit.io.policies import write_policy as write_policy
-    from cmdpkit.learners._gradients import gradient_plan as gradient_plan
     from cmdpkit.learners.contract import Learner as Learner
-    from cmdpkit.learners.reload import reload_plan as reload_plan
     from cmdpkit.model.cmdp import CMDP as CMDP
     from cmdpkit.model.cmdp import Grid as Grid
     from cmdpkit.model.constraints import Constraint as Constraint
@@ -93,8 +91,6 @@ _HOME = {
     "experiments.experiment": ("Experiment",),
     "io.loading": ("load",),
     "learners.contract": ("Learner",),
-    "learners._gradients": ("gradient_plan",),
-    "learners.reload": ("reload_plan",),
     "io.models": ("read_explicit", "read_model", "write_explicit", "write_model"),
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
@@ -129,12 +125,19 @@ _MODULES = {
     "testing": "testing",
 }  # whole modules that are public
 
+_REMOVED = {
+    "gradient_plan": "the tutorial on saddle points writes its methods in ten lines each, and ck.solve is exact",
+    "reload_plan": "the tutorial on saddle points writes it in ten lines, and ck.solve is exact",
+}  # names of earlier versions, and what replaces them
+
 __all__ = ["__version__", *sorted({**_MODULE_OF, **_MODULES})]
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return importlib.import_module(f"cmdpkit.{_MODULES[name]}")
+    if name in _REMOVED:
+        raise AttributeError(f"cmdpkit.{name} was removed: {_REMOVED[name]}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'cmdpkit' has no attribute {name!r}")
     return getattr(importlib.import_module(f"cmdpkit.{_MODULE_OF[name]}"), name)

@@ -26,10 +26,12 @@ from cmdpkit.model.transitions import FloatArray
 CONVERGED_GAP = 1e-12  # the search ends when upper bound and value of the master LP are this close, in scaled values
 EXTRA_LOWERING = FEASIBLE / 32  # unreachable thresholds are lowered to what can be reached, and by this much more
 MAX_ROUNDS = 10_000  # of column generation
+MAX_IDLE_ROUNDS = 50  # the search ends after this many rounds in a row that improve neither value nor bound
 SAME_PRICE = 1e-6  # prices that differ by a smaller share are the same but for rounding
 SAME = 1e-15  # columns whose scaled values differ by no more than this and their errors are the same
 LOOSE = 0.05  # share of the gap to which policies are priced while the gap is large, where that saves time
 EXACT_BELOW = 1e-9  # gap from which on policies are priced as well as possible
+MORE_EXACT = 0.5  # a known policy's values are replaced by others with less than this share of their error
 ROUGH = 1e-14  # a column whose values have a larger error is evaluated again before the search ends
 
 
@@ -137,6 +139,20 @@ class Optimum(NamedTuple):
         return self.proof.weights[1:]
 
 
+class _Idle:
+    """Counts the rounds since the best value or the best bound last improved."""
+
+    def __init__(self) -> None:
+        self.rounds, self.value, self.bound = 0, -np.inf, np.inf
+
+    def for_long(self, value: float, bound: float) -> bool:
+        """Take note of a round's value and bound; whether the search has been idle for too many rounds."""
+        improved = value > self.value + SAME or bound < self.bound - SAME
+        self.rounds = 0 if improved else self.rounds + 1
+        self.value, self.bound = max(self.value, value), min(self.bound, bound)
+        return self.rounds >= MAX_IDLE_ROUNDS
+
+
 From = TypeVar("From", bound=ColumnSource, covariant=True)
 
 
@@ -164,9 +180,8 @@ class Columns(Generic[From]):
     def price(self, weights: FloatArray, slack: float = 0.0) -> tuple[float, PolicyColumn, bool]:
         """The upper bound on weights . (v, w), weights [1 + N], the column found, and whether it joined the pool."""
         upper, columns = self.source.price(weights, slack)
-        fresh = [column for column in columns if not self._known(column)]
-        self.columns += fresh
-        return upper, columns[0], bool(fresh)
+        fresh = [self._join(column) for column in columns]
+        return upper, columns[0], any(fresh)
 
     def scaled(self, rho: FloatArray) -> FloatArray:
         """Thresholds in the pool's units."""
@@ -190,7 +205,7 @@ class Columns(Generic[From]):
             if enough is not None:
                 enough(self.so_far)
             return self.so_far
-        exactly, trials, slack = False, Trials(), 0.0
+        exactly, trials, slack, idle = False, Trials(), 0.0, _Idle()
         weights, lam, value = self._solve_master(rho, exactly)
         for _ in range(MAX_ROUNDS):
             mixed = np.flatnonzero(weights)
@@ -203,7 +218,7 @@ class Columns(Generic[From]):
                 best = best._replace(bound=self.so_far.bound, proof=self.so_far.proof)
             self.so_far = best
             gap = best.bound - value
-            if enough is not None and enough(best):
+            if (enough is not None and enough(best)) or idle.for_long(value, best.bound):
                 break
             if self._converged(best):
                 if not self._refined(weights):
@@ -246,6 +261,7 @@ class Columns(Generic[From]):
         max_pi y . (w - rho) = t, which prove that no policy does better. Stops early once t >= enough.
         """
         t, weights, y, exactly, slack = -np.inf, np.zeros(0), np.full(self.N, 1.0 / self.N) / per, False, 0.0
+        idle, least = _Idle(), np.inf
         if self.columns and self.N == 1:
             weights, y, t = self._exceed(rho, per, exactly)
             if t >= enough or self.source.best[0] - rho[0] - t * per[0] <= CONVERGED_GAP + float(self.noise[1]):
@@ -254,8 +270,8 @@ class Columns(Generic[From]):
             self.price(np.eye(1, 1 + self.N)[0])
         for _ in range(MAX_ROUNDS):
             upper, _, fresh = self.price(np.append(0.0, y), slack)
-            gap = upper - float(y @ rho) - t
-            if gap <= CONVERGED_GAP + float(self.noise[1:] @ y) or t >= enough:
+            gap, least = upper - float(y @ rho) - t, min(least, upper - float(y @ rho))
+            if gap <= CONVERGED_GAP + float(self.noise[1:] @ y) or t >= enough or idle.for_long(t, least):
                 break
             if np.isfinite(t) and not fresh and not slack and not self._refined(weights):
                 if exactly or self.N < 2 or gap <= self.max_unexplained_gap:
@@ -309,8 +325,27 @@ class Columns(Generic[From]):
         """Whether bound and value are equal but for rounding."""
         return best.bound - best.value <= CONVERGED_GAP + float(self.noise[0] + self.noise[1:] @ best.lam)
 
+    def _join(self, column: PolicyColumn) -> bool:
+        """Add a column to the pool; whether the pool is the better for it.
+
+        A column with values that the pool has already adds nothing. Values that are known up to an error differ a
+        little whenever the same policy is evaluated, so such a column is also compared by its policy. A policy that the
+        pool has takes the more exact values, and the pool is the better for them if their error is much smaller.
+        """
+        if self._known(column):
+            return False
+        known = (j for j, c in enumerate(self.columns) if column.error > 0 and np.array_equal(c.choice, column.choice))
+        j = next(known, None)
+        if j is None:
+            self.columns.append(column)
+        elif max(column.error, ROUGH) < MORE_EXACT * self.columns[j].error:
+            self.columns[j], self._master = column, None
+        else:
+            return False
+        return True
+
     def _known(self, column: PolicyColumn) -> bool:
-        """Whether the pool has a column with the same values: then this one adds nothing."""
+        """Whether the pool has a column with the same values."""
         if not self.columns:
             return False
         off = np.maximum(np.abs(self.v - column.v), np.abs(self.w - column.w).max(axis=1, initial=0.0))

@@ -43,8 +43,15 @@ from typing import Any
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import update_means
 from cmdpkit.learners import Spec
-from cmdpkit.learners._gradients import regularised_step
-from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, evaluate_optimistically
+from cmdpkit.learners._model_based.iterating import (
+    Improvement,
+    Iterating,
+    evaluate,
+    evaluate_optimistically,
+    mirror,
+    mix,
+    soften,
+)
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
 from cmdpkit.learners.params import above_zero, not_negative
 from cmdpkit.model.compiled import compiled, internal
@@ -85,7 +92,24 @@ def _improve(counts, playing, parts):
     else:
         evaluate_optimistically(counts, values, playing.pi, kernel_log, mean_log)
     k = whole if whole > 0 else playing.episodes[0] + shift
-    regularised_step(values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
+    _step(values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
+
+
+@internal
+def _step(values, pi, lam, eta, tau, margin, cap):
+    """Move pi, which was evaluated, and lam at once, with entropy and square and with a margin on the thresholds."""
+    soften(values, pi, tau)
+    mix(values, lam)
+    H, S, A = pi.shape
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                if values.allowed[h, s, a]:
+                    values.mixed[h, s, a] -= tau * math.log(pi[h, s, a])
+    mirror(pi, values.mixed, eta, values.allowed)
+    for n in range(len(lam)):
+        moved = (1.0 - eta * tau) * lam[n] + eta * (values.rho[n] + margin - values.start[1 + n])
+        lam[n] = min(max(moved, 0.0), cap)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""ReLOAD: optimistic mirror descent on the Lagrangian, whose last iterate converges; plans on a model or on estimates.
+"""ReLOAD: optimistic mirror descent on the Lagrangian of the estimated model, one step per episode.
 
 Moskovitz, O'Donoghue, Veeriah, Flennerhag, Singh, Zahavy, "ReLOAD: Reinforcement Learning with Optimistic
 Ascent-Descent for Last-Iterate Convergence in Constrained MDPs" (ICML 2023, arXiv 2302.01275), brought to finite
@@ -8,13 +8,11 @@ twice the current gradient minus the one before settles there:
     pi <- pi exp(eta (2 G - G_before)),   lam_n <- [lam_n + eta_lam (2 d_n - d_n_before)]_+,
     G = Q_r + sum_n lam_n Q_n,            d_n = rho_n - w_n.
 
-`reload_plan` does this on a model; the learner does one step after every episode, on the estimated model with the
-bonuses of OptPrimalDual-CMDP.
+The learner takes one such step after every episode, on the estimated model with the bonuses of OptPrimalDual-CMDP.
 
 Output: the last iterate.
 
-Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H), both halved by the planner where the error does not
-fall; G_before, d_before = `Gradients`.
+Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H); G_before, d_before = `Gradients`.
 
 What is proved is asymptotic and for occupancy measures; for the form in policy space nothing is (table 1 of Ding et
 al., arXiv 2306.11700, which also confirms the kind of step: one-step optimistic multiplicative weights).
@@ -32,22 +30,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import point
-from cmdpkit.estimate.extended import extended_value_iteration
 from cmdpkit.learners import Spec
-from cmdpkit.learners._gradients import Saddle, exact_model, saddle_of
 from cmdpkit.learners._model_based.iterating import (
     Improvement,
     Iterating,
     PolicyEvaluation,
-    evaluate,
     evaluate_optimistically,
     mirror,
     mix,
 )
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
 from cmdpkit.learners.params import positive
-from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import compiled, internal
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -73,73 +66,10 @@ class Gradients(NamedTuple):
         return cls(np.zeros(values.x.shape), np.zeros(len(values.rho)), np.zeros(1, dtype=np.int64))
 
 
-def reload_plan(
-    cmdp: CMDP,
-    *,
-    tol: float = 1e-6,
-    iterations: int = 50_000,
-    step: float = 1.0,
-    dual_step: float = 1.0,
-    optimistic: bool = True,
-    epoch: int = 500,
-    progress: float = 0.9,
-    patience: int = 5,
-) -> Saddle:
-    """The saddle point of a model's Lagrangian by optimistic mirror descent, from the uniform policy.
-
-    Stops when no policy within the bounds can be better by more than `tol`, as the prices prove, and no bound is missed
-    by more (both for rewards and utilities scaled to [0, 1]), or after `iterations`. With ``optimistic=False`` it is
-    plain ascent and descent, which circles around the saddle point for ever. `cmdpkit.solve` is faster and exact; this
-    function shows how the last iterate behaves.
-
-    The error is computed after every `epoch` of iterations. Both steps are halved when `patience` epochs in a row have
-    left it above `progress` times the smallest error so far. These three are ours: the paper has fixed steps.
-
-    >>> from cmdpkit import envs
-    >>> found = reload_plan(envs.build("paper/synthetic"))
-    >>> round(found.value, 4), found.utilities.round(4).tolist(), found.prices.round(3).tolist()
-    (1.5731, [2.0], [0.739])
-    """
-    values, rates = exact_model(cmdp), np.array([step, dual_step]) / math.sqrt(cmdp.H)
-    pi, lam = values.allowed / values.allowed.sum(axis=-1, keepdims=True), np.zeros(cmdp.N)
-    before = Gradients.none(values)
-    done, error, best, stale = 0, math.inf, math.inf, 0
-    while done < iterations and error > tol:
-        n = min(epoch, iterations - done)
-        _descend(values, pi, lam, before, float(optimistic), rates, n)
-        done += n
-        error = _error(values, pi, lam)
-        best, stale = (error, 0) if error < progress * best else (best, stale + 1)
-        if stale == patience:  # steps that are too long circle as well
-            rates, best, stale = rates / 2, math.inf, 0
-    return saddle_of(cmdp, pi, lam, error, np.zeros((0, 1 + cmdp.N)))._replace(iterations=done)
-
-
-def _error(values: PolicyEvaluation, pi: FloatArray, lam: FloatArray) -> float:
-    """How far pi and lam are from a saddle point: the duality gap or the largest shortfall, whichever is larger."""
-    evaluate(values, pi, 0.0)
-    means, (v, *w) = values.means, values.start
-    objective = means.r + np.tensordot(lam, means.g, axes=1)
-    best = extended_value_iteration(point(means.p, means.mu), objective, means.signals[:0], values.allowed, len(pi))
-    gap = float(best.totals[0]) - float(lam @ values.rho) - float(v)
-    return max(abs(gap), float((values.rho - w).max(initial=0.0)))
-
-
-@compiled
-def _descend(values, pi, lam, before, optimism, rates, n):
-    """n steps on the model in `values`."""
-    for _ in range(n):
-        evaluate(values, pi, 0.0)
-        _step(values, pi, lam, before, optimism, rates)
-
-
 @internal
-def _step(values, pi, lam, before, optimism, rates):
-    """Move pi and lam at once, along 2 current - previous gradient (the first time, along the current one).
-
-    `optimism` is the weight of the change since the gradient before: 1, or 0 for plain ascent and descent.
-    """
-    weight = optimism if before.steps[0] > 0 else 0.0
+def _step(values, pi, lam, before, rates):
+    """Move pi and lam at once, along 2 current - previous gradient (the first time, along the current one)."""
+    weight = 1.0 if before.steps[0] > 0 else 0.0
     before.steps[0] += 1
     mix(values, lam)
     H, S, A = pi.shape
@@ -161,7 +91,7 @@ def _improve(counts, playing, parts):
     """Evaluate the policy with bonuses in the estimated model, then take a step."""
     values, before, rates, (kernel_log, mean_log) = parts
     evaluate_optimistically(counts, values, playing.pi, kernel_log, mean_log)
-    _step(values, playing.pi, playing.lam, before, 1.0, rates)
+    _step(values, playing.pi, playing.lam, before, rates)
 
 
 class ReLOAD(Iterating):
@@ -173,10 +103,7 @@ class ReLOAD(Iterating):
     True
     """
 
-    title = (
-        "ReLOAD: optimistic mirror descent on the Lagrangian, whose last iterate converges; plans on a model or on "
-        "estimates."
-    )
+    title = "ReLOAD: optimistic mirror descent on the Lagrangian of the estimated model, one step per episode."
     guarantee = (
         "asymptotic convergence of the last iterate for occupancy measures; none for this form in policy space, none "
         "for the learner"
