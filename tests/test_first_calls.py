@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.exact import induction
 from cmdpkit.model import compiled
+from cmdpkit.operators import steps
 from cmdpkit.operators.evaluate import action_values
 from cmdpkit.simulate.simulator import Simulator
 
@@ -52,11 +52,11 @@ def test_the_interpreter_computes_the_same_bits(name, request):
     calls = request.getfixturevalue("interpreted")
     assert bits(ck.load(name), uniform) == expected
     assert {
-        "_choose_and_evaluate",
+        "induction",
+        "evaluation",
         "_blend",
         "_backward_choices",
         "_forward_choices",
-        "_extremes",
         "_fill",
     } <= calls.keys()
 
@@ -84,7 +84,7 @@ def test_rows_whose_numbers_do_not_fit_into_the_16_bits_of_an_action_are_found(r
 def test_small_work_is_interpreted_only_before_a_compiled_form_exists(monkeypatch):
     monkeypatch.setattr(compiled, "INTERPRETED_SECONDS", 0.1)
     monkeypatch.setattr(compiled, "_spent", {})
-    fresh = type(induction._choose)(induction._choose.py_func)
+    fresh = type(steps.induction)(steps.induction.py_func)
     monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
     assert compiled._is_interpreted(fresh, compiled.MOST_WORK)
     assert not compiled._is_interpreted(fresh, compiled.MOST_WORK + 1), "too much work"
@@ -95,7 +95,7 @@ def test_small_work_is_interpreted_only_before_a_compiled_form_exists(monkeypatc
     assert not compiled._is_interpreted(fresh, 1), "it is on disk"
     monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
     ck.solve(ck.load("paper/synthetic"))
-    assert not compiled._is_interpreted(induction._choose_and_evaluate, 1), "it is compiled in this process"
+    assert not compiled._is_interpreted(steps.induction, 1), "it is compiled in this process"
     assert not compiled._is_interpreted(lambda: None, 1), "a plain function, as with NUMBA_DISABLE_JIT"
 
 
@@ -104,7 +104,7 @@ def test_time_is_counted_until_a_function_is_compiled(monkeypatch):
     monkeypatch.setattr(compiled, "_spent", {})
     monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
 
-    @induction.compiled
+    @compiled.compiled
     def slow(x):
         for i in range(len(x)):
             x[i] += 1.0

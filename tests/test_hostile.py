@@ -11,11 +11,10 @@ from scipy.optimize import linprog
 import cmdpkit as ck
 import rational
 from adversarial import examine, instance
-from cmdpkit.exact.induction import Draws
 from cmdpkit.exact.master import best_mixture, farthest_mixture
 from cmdpkit.exact.solver import _Candidate
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.exact.vertex import SparsePolicy
+from cmdpkit.model.decisions import undrawn
 
 pytestmark = pytest.mark.compiled
 
@@ -133,8 +132,7 @@ def test_a_master_that_the_lp_solver_gives_up_on_is_solved_exactly(monkeypatch):
 
 def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypatch):
     def loose(induction, drawn, rho, units):
-        first, *rows = drawn.draws
-        return SparsePolicy(np.zeros_like(drawn.choice), Draws(0 * first, *(x[:0] for x in rows)))
+        return undrawn(np.zeros_like(drawn.choice), drawn.p.shape[1])
 
     monkeypatch.setattr("cmdpkit.exact.sources.purify", loose)
     with pytest.raises(ck.CmdpkitError, match=r"misses cost ≤ 7.5 by 2.5, and 5e-10 would count as met"):

@@ -10,11 +10,13 @@ import pytest
 
 import cmdpkit as ck
 import oracle
-from cmdpkit.exact import induction as backward
-from cmdpkit.exact.induction import BLOCK, Draws, Induction, Steps, thread_count
+from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.progress import ProgressLine, Round
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.exact.vertex import purify, read_off
+from cmdpkit.model.decisions import Decisions, undrawn
+from cmdpkit.operators import steps as backward
+from cmdpkit.operators.steps import BLOCK, Steps, thread_count
 from instances import sparse, tiny
 
 pytestmark = pytest.mark.compiled
@@ -57,18 +59,16 @@ def test_choosing_and_evaluating_agree_with_dense_backward_induction(steps_of, c
     assert worst == pytest.approx(-dense_values(cmdp, -cmdp.r, None)[0], abs=1e-12)
     *ends, again = induction.extremes(cmdp.compact.r)
     assert ends == [worst, best] and (again == choice).all(), "the same bits"
-    assert values.tolist() == induction.evaluate(choice).tolist(), "the same bits"
+    assert values.tolist() == induction.evaluate(undrawn(choice, cmdp.A)).tolist(), "the same bits"
 
     pi = (choice[..., None] == np.arange(cmdp.A)).astype(float)
     where = [(0, 2), (0, 5), (3, 0)]  # here the policy draws among all actions
     p = rng.dirichlet(np.ones(cmdp.A), len(where))
     for (h, s), row in zip(where, p, strict=True):
         pi[h, s] = row
-    draws = Draws(
-        np.array([0, 2, 2, 2, 3]), np.array([s for _, s in where]), np.tile(np.arange(3, dtype=np.int16), (3, 1)), p
-    )
+    drawn = Decisions(choice, np.array([0, 2, 2, 2, 3]), np.array([s for _, s in where], dtype=np.int32), p)
     values = np.zeros((3, 3, 3))
-    totals = induction.evaluate(choice, draws, values)
+    totals = induction.evaluate(drawn, values)
     for n, x in enumerate((cmdp.r, *cmdp.g)):
         total, Q = dense_values(cmdp, x, pi)
         assert totals[n] == pytest.approx(total, abs=1e-12)
@@ -80,7 +80,11 @@ def test_choosing_and_evaluating_together_gives_the_same_bits_in_every_block_of_
     induction = Induction(cmdp)
     total, choice, values = induction.best(cmdp.compact.g[1])
     _, largest, again = induction.extremes(cmdp.compact.g[1])
-    assert total == largest and (again == choice).all() and values.tolist() == induction.evaluate(choice).tolist()
+    assert (
+        total == largest
+        and (again == choice).all()
+        and values.tolist() == induction.evaluate(undrawn(choice, cmdp.A)).tolist()
+    )
 
 
 @pytest.mark.parametrize("N", [1, 3])
@@ -313,7 +317,7 @@ def test_an_extreme_point_is_found_without_the_values_of_all_steps():
     found = purify(induction, start, rho, np.ones(1))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(found.draws.s) <= 1 and induction.evaluate(*found)[1] >= rho[0] - 1e-9
+    assert len(found.s) <= 1 and induction.evaluate(found)[1] >= rho[0] - 1e-9
     assert peak < H * S * (1 + cmdp.N) * 8 / 2
 
 

@@ -11,7 +11,7 @@ from cmdpkit.exact.induction import Induction
 from cmdpkit.exact.stationary.problem import ComponentRows
 from cmdpkit.exact.stationary.vertex import Flows
 from cmdpkit.exact.stationary.vertex import vertex as stationary_vertex
-from cmdpkit.exact.vertex import blend, purify, read_off
+from cmdpkit.exact.vertex import blend, policy_of, purify, read_off
 from instances import tiny, with_rho
 from stationary_oracle import optimum
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.compiled
 
 def vertex_of(cmdp: ck.CMDP, policy: ck.Policy) -> ck.Policy:
     start = read_off(ck.occupancy(cmdp, policy), policy.pi.argmax(axis=-1).astype(np.int16))
-    return purify(Induction(cmdp), start, cmdp.rho, np.ones(cmdp.N)).policy(cmdp)
+    return policy_of(cmdp, purify(Induction(cmdp), start, cmdp.rho, np.ones(cmdp.N)))
 
 
 def extras(cmdp: ck.CMDP, policy: ck.Policy) -> int:
@@ -89,11 +89,11 @@ def test_a_blend_of_deterministic_policies_is_the_markov_policy_of_their_mixture
         weights = rng.dirichlet(np.ones(3))
         drawn = blend(cmdp, choices, weights, choices[0])
         mixture = ck.Mixture(tuple(ck.Policy.deterministic(x, cmdp.A) for x in choices), weights)
-        assert ck.occupancy(cmdp, drawn.policy(cmdp)) == pytest.approx(ck.occupancy(cmdp, mixture), abs=1e-14)
+        assert ck.occupancy(cmdp, policy_of(cmdp, drawn)) == pytest.approx(ck.occupancy(cmdp, mixture), abs=1e-14)
         exact = ck.evaluate(cmdp, mixture)
-        totals = Induction(cmdp).evaluate(*drawn)
+        totals = Induction(cmdp).evaluate(drawn)
         assert totals == pytest.approx([exact.v, *exact.w], abs=1e-13)
-        assert totals[0] == ck.evaluate(cmdp, drawn.policy(cmdp)).v, "both evaluations agree to the bit"
+        assert totals[0] == ck.evaluate(cmdp, policy_of(cmdp, drawn)).v, "both evaluations agree to the bit"
 
 
 def test_an_occupancy_that_no_class_of_its_policy_keeps_is_no_single_policy():

@@ -10,7 +10,6 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Pool
-from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import Infeasible
 from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully
 from cmdpkit.exact.sources import columns_of
@@ -24,6 +23,7 @@ from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, NO_SEPARATION
 from cmdpkit.model.transitions import BoolArray
 from cmdpkit.model.validate import Name
+from cmdpkit.operators.steps import Threads
 
 MOST_SEPARATED = 20  # actions that are dropped one at a time, unless all are asked for
 MOST_WORK = 100_000_000  # such actions times transitions, which is about 20 seconds

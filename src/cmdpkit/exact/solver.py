@@ -15,7 +15,6 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Found, Optimum, Pool
 from cmdpkit.exact.highs import occupancy_lp
-from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import explain_infeasible
 from cmdpkit.exact.progress import Report, Watch
 from cmdpkit.exact.solution import Solution as Solution
@@ -28,6 +27,7 @@ from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.evaluate import evaluate
+from cmdpkit.operators.steps import Threads
 
 METHODS = ("auto", "columns", "lp")
 MAX_EVALUATED = 64  # states of models without a horizon whose answer is evaluated once more, to the last digits

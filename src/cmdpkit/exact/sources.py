@@ -6,13 +6,15 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Columns, Found, Parts, PolicyColumn, Pool, Units
-from cmdpkit.exact.induction import Choice, Induction, Threads
+from cmdpkit.exact.induction import Choice, Induction
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.sources import BRIDGE, Stationary
-from cmdpkit.exact.vertex import SparsePolicy, blend, purify
+from cmdpkit.exact.vertex import blend, policy_of, purify
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.decisions import Decisions, undrawn
 from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.steps import Threads
 
 MAX_ACTIONS = np.iinfo(np.int16).max  # actions are kept in 16 bits
 
@@ -20,10 +22,10 @@ MAX_ACTIONS = np.iinfo(np.int16).max  # actions are kept in 16 bits
 def survey(induction: Induction) -> tuple[Units, list[Choice]]:
     """The units of a model, and for the reward and each utility a policy that collects the most of it.
 
-    A backward induction per signal gives the least and the largest expected total of any policy. Numbers in states that
-    no policy reaches have no influence, and a large number that is reached with a small probability counts with that
-    probability. The largest total of absolute values bounds the rounding error of every total that is computed; it
-    takes another induction if the signal has both signs.
+    Two backward inductions per signal give the least and the largest expected total of any policy. Numbers in states
+    that no policy reaches have no influence, and a large number that is reached with a small probability counts with
+    that probability. The largest total of absolute values bounds the rounding error of every total that is computed; it
+    takes two more if the signal has both signs.
     """
     cmdp = induction.cmdp
     found, extremes = [], []
@@ -67,7 +69,7 @@ class Horizon:
         self.best = (ranges.best - ranges.worst)[1:] / self.units[1:] + self.noise[1:]
         self.first = []
         for k, choice in enumerate(extremes):  # the policies that collect the most of one signal are the first columns
-            v, *w = (self.induction.evaluate(choice) - self.offsets) / self.units
+            v, *w = (self.induction.evaluate(undrawn(choice, cmdp.A)) - self.offsets) / self.units
             weights = np.eye(1, 1 + self.N, k)[0]
             self.first.append(
                 PolicyColumn(choice, float(v), np.array(w), weights, float(ranges.best[k] / self.units[k]))
@@ -99,12 +101,12 @@ class Horizon:
         mixed = blend(self.cmdp, [column.choice for _, column in parts], shares, proof.choice)
         return self.purified(mixed, rho)
 
-    def purified(self, mixed: SparsePolicy, rho: FloatArray) -> Found:
+    def purified(self, mixed: Decisions, rho: FloatArray) -> Found:
         """An extreme point found from ``mixed``, with exact totals; rho [N] are scaled thresholds."""
         sparse = purify(self.induction, mixed, rho * self.units[1:] + self.offsets[1:], self.units[1:])
-        totals = self.induction.evaluate(*sparse)
+        totals = self.induction.evaluate(sparse)
         rounding = np.append(0.0, self.ranges.rounding[1:])
-        return Found(sparse.policy(self.cmdp), totals, totals - rounding)
+        return Found(policy_of(self.cmdp, sparse), totals, totals - rounding)
 
 
 def columns_of(

@@ -12,7 +12,6 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Units
-from cmdpkit.exact.induction import Threads
 from cmdpkit.exact.infeasible import Infeasible, subject_to
 from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully, solve_in
@@ -26,6 +25,7 @@ from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import is_int
+from cmdpkit.operators.steps import Threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,108 +15,77 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.induction import Choice, Draws, Induction
+from cmdpkit.exact.induction import Choice, Induction
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import call, njit
-from cmdpkit.model.decisions import of_rows
+from cmdpkit.model.compiled import call, compiled
+from cmdpkit.model.decisions import Decisions, all_rows, of_rows
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.operators.rows import push, row_of
 
 MIN_EFFECT = 1e-13  # a smaller change of the binding utilities, in scaled totals, counts as none
 MAX_BINDING_SLACK = 1e-12  # a utility that exceeds its threshold by no more than this, in scaled totals, is binding
 
 
-class SparsePolicy(NamedTuple):
-    """A policy that takes action choice[h, s], except in D stochastic decisions."""
-
-    choice: Choice  # [H, S], the action taken
-    draws: Draws  # the stochastic decisions
-
-    def policy(self, cmdp: CMDP) -> Policy:
-        """The same policy for the user."""
-        h = np.repeat(np.arange(cmdp.H), np.diff(self.draws.first))
-        p = np.zeros((len(h), cmdp.A))
-        for a, share in zip(self.draws.a.T, self.draws.p.T, strict=True):
-            np.add.at(p, (np.arange(len(h)), a), share)
-        return Policy.fitting(cmdp, of_rows(self.choice, np.stack((h, self.draws.s), axis=1), p), cmdp.H)
-
-
-def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choice) -> SparsePolicy:
+def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choice) -> Decisions:
     """The Markov policy with the occupancy of a mixture of deterministic policies; default where that never goes."""
     stacked = np.stack(choices)  # [C, H, S]
     differ = int((stacked != stacked[0]).any(axis=0).sum())
-    C = len(choices)
     choice, first = default.copy(), np.zeros(cmdp.H + 1, dtype=np.int64)
-    s, a = np.zeros(differ + 1, dtype=np.int64), np.zeros((differ + 1, C), dtype=np.int16)
-    p = np.zeros((differ + 1, C))
-    c = cmdp.compact
-    work = C * cmdp.H * (len(c.prob) // cmdp.kernel.T // cmdp.A + cmdp.S)
-    D = call(_blend, work, c.indptr, c.successors, c.prob, c.mu, stacked, weights, cmdp.A, choice, first, s, a, p)
-    order = np.argsort(a[:D], axis=1)
-    draws = Draws(first, s[:D], np.take_along_axis(a[:D], order, 1), np.take_along_axis(p[:D], order, 1))
-    return SparsePolicy(choice, draws)
+    s, p = np.zeros(differ, dtype=np.int32), np.zeros((differ, cmdp.A))
+    d = np.zeros((2, len(choices), cmdp.S))
+    d[0] = np.outer(weights, cmdp.mu)
+    work = len(choices) * cmdp.H * (cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A + cmdp.S)
+    D = call(_blend, work, cmdp.rows, stacked, d, choice, first, s, p)
+    return Decisions(choice, first, s[:D], p[:D])
 
 
-def read_off(q: FloatArray, default: Choice) -> SparsePolicy:
-    """The policy of an occupancy q [H, S, A]; default [H, S] where it never goes."""
-    q = np.where(q > NEGLIGIBLE, q, 0.0)
-    reach = q.sum(axis=-1)
-    choice = np.where(reach > 0, q.argmax(axis=-1), default).astype(np.int16)
-    h, s = (x.astype(np.int64) for x in np.nonzero((q > 0).sum(axis=-1) > 1))
-    p = q[h, s] / reach[h, s, None]
-    a = np.broadcast_to(np.arange(q.shape[2], dtype=np.int16), p.shape).copy()
-    return SparsePolicy(choice, Draws(np.searchsorted(h, np.arange(len(q) + 1)).astype(np.int64), s, a, p))
-
-
-@njit(cache=True, nogil=True)
-def _blend(indptr, successors, prob, mu, choices, weights, A, choice, first, s_out, a_out, p_out):
-    """Fill the arrays from `choice` on, and return the number of stochastic decisions."""
+@compiled
+def _blend(rows, choices, d, choice, first, s_out, p_out):
+    """Fill the arrays from `choice` on, and return the number of stochastic decisions; d[0] [C, S] is the start."""
     C, H, S = choices.shape
-    T = (len(indptr) - 1) // (S * A)
-    d = np.zeros((2, C, S))
-    for c in range(C):  # state by state: an operation on whole arrays takes three seconds to compile
-        for s in range(S):
-            d[0, c, s] = weights[c] * mu[s]
     D = 0
     for h in range(H):
         first[h] = D
         now, then = d[h % 2], d[(h + 1) % 2]
         then[:] = 0.0
         for s in range(S):
-            used = 0
+            total, actions = 0.0, 0
             for c in range(C):
-                mass = now[c, s]
-                if mass <= 0.0:
-                    continue
-                a = int(choices[c, h, s])
-                j = 0
-                while j < used and a_out[D, j] != a:
-                    j += 1
-                if j == used:
-                    a_out[D, j], p_out[D, j] = a, 0.0
-                    used += 1
-                p_out[D, j] += mass
-                row = ((h % T) * S + s) * A + a
-                for i in range(indptr[row], indptr[row + 1]):
-                    then[c, successors[i]] += mass * prob[i]
-            if used == 0:
-                continue
-            total, most = 0.0, 0
-            for j in range(used):
-                total += p_out[D, j]
-                if p_out[D, j] > p_out[D, most]:
-                    most = j
-            choice[h, s] = a_out[D, most]
-            if used > 1:
-                for j in range(used):
-                    p_out[D, j] /= total
-                for j in range(used, C):
-                    a_out[D, j], p_out[D, j] = a_out[D, 0], 0.0
+                if now[c, s] > 0.0:
+                    a = choices[c, h, s]
+                    actions += total == 0.0 or a != choice[h, s]
+                    choice[h, s] = a
+                    total += now[c, s]
+                    push(rows, row_of(rows, h, s, a), now[c, s], then[c])
+            if actions > 1:
+                for c in range(C):
+                    if now[c, s] > 0.0:
+                        p_out[D, choices[c, h, s]] += now[c, s] / total
+                for a in range(p_out.shape[1]):
+                    if p_out[D, a] > p_out[D, choice[h, s]]:
+                        choice[h, s] = a
                 s_out[D] = s
                 D += 1
     first[H] = D
     return D
+
+
+def policy_of(cmdp: CMDP, decisions: Decisions) -> Policy:
+    """The same policy for the user; decisions that rounding has made sure no longer draw."""
+    h, s, p = all_rows(decisions, cmdp.H)
+    return Policy.fitting(cmdp, of_rows(decisions.choice, np.stack((h, s), axis=1), p), cmdp.H)
+
+
+def read_off(q: FloatArray, default: Choice) -> Decisions:
+    """The policy of an occupancy q [H, S, A]; default [H, S] where it never goes."""
+    q = np.where(q > NEGLIGIBLE, q, 0.0)
+    reach = q.sum(axis=-1)
+    choice = np.where(reach > 0, q.argmax(axis=-1), default).astype(np.int16)
+    h, s = np.nonzero((q > 0).sum(axis=-1) > 1)
+    first = np.searchsorted(h, np.arange(len(q) + 1)).astype(np.int64)
+    return Decisions(choice, first, s.astype(np.int32), q[h, s] / reach[h, s, None])
 
 
 class Slot(NamedTuple):
@@ -127,27 +96,27 @@ class Slot(NamedTuple):
     a: int  # the action
 
 
-def purify(induction: Induction, sparse: SparsePolicy, rho: FloatArray, units: FloatArray) -> SparsePolicy:
+def purify(induction: Induction, policy: Decisions, rho: FloatArray, units: FloatArray) -> Decisions:
     """An extreme point that still meets rho and whose value is no smaller; a policy that is one is returned as it is.
 
     rho [N] is in the user's units, and so are `units` [N], by which utilities are divided to make totals of order 1.
     """
-    if not len(sparse.draws.s):
-        return sparse
-    cmdp, first = induction.cmdp, sparse.draws.first
-    values = np.zeros((*sparse.draws.p.shape, 1 + cmdp.N))
-    w = induction.evaluate(*sparse, values)[1:]
+    if not len(policy.s):
+        return policy
+    cmdp, first = induction.cmdp, policy.first
+    values = np.zeros((*policy.p.shape, 1 + cmdp.N))
+    w = induction.evaluate(policy, values)[1:]
     values[..., 1:] /= units
-    walk = _Walk(cmdp, sparse, values, (w - rho) / units)
+    walk = _Walk(cmdp, policy, values, (w - rho) / units)
     for h in range(int(np.flatnonzero(np.diff(first))[-1]) + 1):
         for row in range(first[h], first[h + 1]):
             walk.meet(h, row)
         walk.advance(h)
     found = walk.policy()
-    missing = (rho - induction.evaluate(*found)[1:]) / units
+    missing = (rho - induction.evaluate(found)[1:]) / units
     if missing.max(initial=0.0) > 0 and walk.correct(missing):  # correct what rounding has changed
         corrected = walk.policy()
-        if ((rho - induction.evaluate(*corrected)[1:]) / units).max() < missing.max():
+        if ((rho - induction.evaluate(corrected)[1:]) / units).max() < missing.max():
             return corrected
     return found
 
@@ -155,10 +124,10 @@ def purify(induction: Induction, sparse: SparsePolicy, rho: FloatArray, units: F
 class _Walk:
     """The decisions met so far that still draw, and the directions in which their probabilities can be shifted."""
 
-    def __init__(self, cmdp: CMDP, sparse: SparsePolicy, values: FloatArray, slack: FloatArray) -> None:
-        self.cmdp, self.draws, self.slack = cmdp, sparse.draws, slack
-        self.values = values  # [D, C, 1 + N], reward and scaled utilities from each decision on, by the action taken
-        self.choice = sparse.choice.copy()
+    def __init__(self, cmdp: CMDP, policy: Decisions, values: FloatArray, slack: FloatArray) -> None:
+        self.cmdp, self.given, self.slack = cmdp, policy, slack
+        self.values = values  # [D, A, 1 + N], reward and scaled utilities from each decision on, by the action taken
+        self.choice = policy.choice.copy()
         self.slots: list[Slot] = []  # every action that the decisions met so far draw
         self.mass = np.zeros(0)  # [slots], probability of being there and taking the action
         self.change = np.zeros((0, 0))  # [directions, slots], how a direction changes the masses
@@ -167,11 +136,10 @@ class _Walk:
         self.flow = np.zeros((0, cmdp.S))  # [directions, S], how a direction changes it
 
     def meet(self, h: int, row: int) -> None:
-        """Add a decision, given as a row of `draws`: its actions become slots, and shifts between them directions."""
-        s, shares = int(self.draws.s[row]), self.draws.p[row]
-        used = np.flatnonzero(shares)
-        shares = shares[used]
-        mine = [Slot(h, s, int(a)) for a in self.draws.a[row, used]]
+        """Add a decision, given by its number: its actions become slots, and shifts between them directions."""
+        s, used = int(self.given.s[row]), np.flatnonzero(self.given.p[row])
+        shares = self.given.p[row, used]
+        mine = [Slot(h, s, int(a)) for a in used]
         values = dict(zip(mine, self.values[row, used], strict=True))
         if not self.here[s] > 0:  # an earlier shift made this state unreachable: it takes one action
             expected = sum(p * values[slot] for p, slot in zip(shares, mine, strict=True))
@@ -271,18 +239,14 @@ class _Walk:
         """Carry all flows from step h to the next."""
         if h + 1 == self.cmdp.H:
             return
-        c, kernel = self.cmdp.compact, self.cmdp.kernel
         now = np.vstack((self.here, self.flow))
         then = np.zeros(now.shape)
-        for i, slot in enumerate(self.slots):
-            if slot.h == h:
-                row = ((h % kernel.T) * self.cmdp.S + slot.s) * self.cmdp.A + slot.a
-                span = slice(kernel.indptr[row], kernel.indptr[row + 1])
-                amounts = np.append(self.mass[i], self.change[:, i])
-                then[:, kernel.successors[span]] += np.outer(amounts, kernel.prob[span])
-                now[:, slot.s] = 0.0
-        work = len(now) * (len(c.prob) // kernel.T // self.cmdp.A + self.cmdp.S)
-        call(_carry, work, c.indptr, c.successors, c.prob, self.choice[h], h, self.cmdp.A, now, then)
+        slots = [i for i, slot in enumerate(self.slots) if slot.h == h]
+        states, actions = (np.array([self.slots[i][k] for i in slots], dtype=np.int64) for k in (1, 2))
+        now[:, states] = 0.0
+        work = len(now) * (self.cmdp.kernel.nonzeros // self.cmdp.kernel.T // self.cmdp.A + self.cmdp.S)
+        amounts = np.vstack((self.mass, self.change))[:, slots]
+        call(_carry, work, self.cmdp.rows, self.choice[h], h, now, states, actions, amounts, then)
         self.here, self.flow = then[0], then[1:]
 
     def correct(self, missing: FloatArray) -> bool:
@@ -299,17 +263,16 @@ class _Walk:
         self.mass = mass
         return True
 
-    def policy(self) -> SparsePolicy:
+    def policy(self) -> Decisions:
         """The policy after all shifts so far."""
         slots = sorted(zip(self.slots, self.mass.tolist(), strict=True))
         decisions = [list(group) for _, group in groupby(slots, key=lambda x: x[0][:2])]
-        width = max(map(len, decisions), default=1)
-        a, p = np.zeros((len(decisions), width), dtype=np.int16), np.zeros((len(decisions), width))
-        for i, mine in enumerate(decisions):
-            a[i, : len(mine)], p[i, : len(mine)] = [slot.a for slot, _ in mine], [mass for _, mass in mine]
-        h, s = (np.array([mine[0][0][k] for mine in decisions], dtype=np.int64) for k in (0, 1))
+        p = np.zeros((len(decisions), self.cmdp.A))
+        for row, mine in zip(p, decisions, strict=True):
+            row[[slot.a for slot, _ in mine]] = [mass for _, mass in mine]
+        h, s = (np.array([mine[0][0][k] for mine in decisions], dtype=np.int32) for k in (0, 1))
         first = np.searchsorted(h, np.arange(self.cmdp.H + 1)).astype(np.int64)
-        return SparsePolicy(self.choice, Draws(first, s, a, p / p.sum(axis=1, keepdims=True)))
+        return Decisions(self.choice, first, s, p / p.sum(axis=1, keepdims=True))
 
 
 def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
@@ -321,15 +284,12 @@ def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
     return None if int((singular > least).sum()) == columns else np.asarray(right[-1], dtype=float)
 
 
-@njit(cache=True, nogil=True)
-def _carry(indptr, successors, prob, choice, h, A, flow, then):
-    """Add to `then` where flow [rows, S] goes when every state takes its choice."""
-    rows, S = flow.shape
-    T = (len(indptr) - 1) // (S * A)
-    for i in range(rows):
-        for s in range(S):
-            mass = flow[i, s]
-            if mass != 0.0:
-                row = ((h % T) * S + s) * A + int(choice[s])
-                for k in range(indptr[row], indptr[row + 1]):
-                    then[i, successors[k]] += mass * prob[k]
+@compiled
+def _carry(rows, choice, h, flow, states, actions, amounts, then):
+    """Add to `then` where flow [n, S] goes when every state takes its choice, and amounts [n, slots] their actions."""
+    for i in range(len(flow)):
+        for j in range(len(states)):
+            push(rows, row_of(rows, h, states[j], actions[j]), amounts[i, j], then[i])
+        for s in range(flow.shape[1]):
+            if flow[i, s] != 0.0:
+                push(rows, row_of(rows, h, s, choice[s]), flow[i, s], then[i])

@@ -25,7 +25,7 @@ from cmdpkit.model.constraints import Scale as Scale
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.read_dynamics import corrected_rows, read_start, read_transitions, report_correction
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel
+from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel, Rows, Signals
 from cmdpkit.model.validate import (
     Name,
     Positions,
@@ -116,6 +116,7 @@ class CMDP(Shown):
     N: int  # number of constraints
     kernel: Kernel  # the transitions
     compact: Compact  # all arrays, in the form that compiled code reads
+    signals: Signals  # reward and utilities, in the form that the operators read
     rho: FloatArray  # [N], thresholds of the utilities
     mu: FloatArray  # [S], start distribution
     constraints: tuple[Constraint, ...]  # [N], in the user's words
@@ -199,7 +200,7 @@ class CMDP(Shown):
             self._check_bound(c, x)
         rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
         compact = Compact(kernel.indptr, kernel.successors, kernel.prob, r, g, allowed, self.mu)
-        vars(self).update(rho=frozen(rho), compact=compact)
+        vars(self).update(rho=frozen(rho), compact=compact, signals=Signals(readonly(r), readonly(g)))
 
     def _check_bound(self, c: Constraint, signal: FloatArray) -> None:
         """Refuse a bound that is so far from every total of its signal [T, S, A] that differences overflow."""
@@ -266,6 +267,11 @@ class CMDP(Shown):
     def bound_scales(self) -> FloatArray:
         """How many units of the total one unit of each bound is, [N]: the steps of a bound per step, otherwise 1."""
         return np.array([c.scale for c in self.constraints], dtype=float)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The transition rows, in the form that the operators read."""
+        return Rows.of(self.kernel.indptr, self.kernel.successors, self.kernel.prob, self.S, self.A)
 
     @cached_property
     def reward_scale(self) -> Scale:

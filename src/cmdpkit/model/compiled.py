@@ -40,7 +40,7 @@ from numba import config
 from numba import njit as njit
 from numba.core import event, types
 from numba.core.dispatcher import Dispatcher
-from numba.extending import typeof_impl
+from numba.extending import overload, typeof_impl
 from numpy.typing import NDArray
 
 from cmdpkit import __version__
@@ -101,6 +101,10 @@ _find_cache()
 compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 
 
+# How functions are compiled that Python never calls.
+WITHIN: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
+
+
 class CompiledPart:
     """A function as compiled functions see it: compiled with them, and without a form that Python could call.
 
@@ -109,7 +113,7 @@ class CompiledPart:
     """
 
     def __init__(self, function: FunctionType, entry: Any, forceinline: bool) -> None:
-        options = {"nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": forceinline}
+        options = WITHIN | {"forceinline": forceinline}
         self.within = njit(**options, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[call-overload]
         self.py_func, self.entry = function, entry
         update_wrapper(self, function)
@@ -139,7 +143,35 @@ def inlined(function: Any) -> Any:
     return CompiledPart(function, compiled(function), forceinline=True)
 
 
-ZERO, ONE = np.uint64(0), np.uint64(1)
+def primitive(function: Any) -> Any:
+    """A function with a body for every type of its first argument, a NamedTuple, like `functools.singledispatch`.
+
+    ``@function.of(Kind)`` registers the body for a type, and ``@function.of(object)`` the one for all other types. The
+    body is chosen while compiling, and inlined. With Numba's own inlining (``inline="always"``) the operators are not
+    faster, and compiling takes 1.7 times as long.
+    """
+    bodies: dict[type, Any] = {}
+
+    def dispatch(*args: Any) -> Any:  # for the interpreter
+        return body_for(type(args[0]))(*args)
+
+    def body_for(kind: type) -> Any:
+        if kind not in bodies and object not in bodies:
+            raise TypeError(f"{function.__name__} has no body for {kind.__name__}")
+        return bodies[kind if kind in bodies else object]
+
+    def of(kind: type) -> Any:
+        return lambda body: bodies.setdefault(kind, body)
+
+    @overload(dispatch, jit_options=WITHIN | {"forceinline": True}, strict=False)
+    def chosen(*args: Any) -> Any:
+        return body_for(getattr(args[0], "instance_class", object))
+
+    dispatch.of = of  # type: ignore[attr-defined]
+    return update_wrapper(dispatch, function)
+
+
+ZERO, ONE, TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 
 
 def per_signal(values: Sequence[float]) -> tuple[float, ...] | NDArray[np.float64]:

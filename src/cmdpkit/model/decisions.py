@@ -78,6 +78,12 @@ def of_rows(choice: Any, where: Any, p: FloatArray) -> Decisions:
     return _stored(choice, place[drawn], p[drawn])
 
 
+def undrawn(choice: NDArray[Any], A: int) -> Decisions:
+    """The deterministic policy choice [T, S] for A actions; the array is shared, and may be filled afterwards."""
+    nothing = np.zeros(len(choice) + 1, np.int64), np.zeros(0, np.int32), np.zeros((0, A))
+    return Decisions(choice, *map(frozen, nothing))
+
+
 def of_steps(tables: Iterable[FloatArray]) -> Decisions:
     """The decisions of tables [S, A], one for each step, of which no two are needed at the same time."""
     parts = [of_table(table[None]) for table in tables]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import call, compiled, embedded
+from cmdpkit.model.compiled import call, compiled, embedded, readonly
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 
 FloatArray = NDArray[np.float64]
@@ -214,6 +214,32 @@ class Compact(NamedTuple):
     mu: FloatArray  # [S], start distribution
 
 
+class Rows(NamedTuple):
+    """Sparse transition rows as compiled code reads them; the rows of a Markov chain are its states, with A = 1.
+
+    Indices are unsigned, because compiled code need not check these for negative ones. All arrays are read-only.
+    """
+
+    indptr: NDArray[np.uint64]  # [T*S*A + 1], where each row begins in the two arrays below
+    successors: NDArray[np.uint32]  # [entries], next states
+    prob: FloatArray  # [entries], their probabilities
+    A: np.uint64  # number of actions
+    stride: np.uint64  # from the rows of a step to those of the next one: S * A, or 0 if all steps have the same rows
+
+    @classmethod
+    def of(cls, indptr: IntArray, successors: NDArray[np.int32], prob: FloatArray, S: int, A: int) -> Rows:
+        """The rows (t * S + s) * A + a of a kernel, or those of a chain; the arrays are shared."""
+        arrays = readonly(indptr.view(np.uint64)), readonly(successors.view(np.uint32)), readonly(prob)
+        return cls(*arrays, np.uint64(A), np.uint64(S * A if len(indptr) - 1 > S * A else 0))
+
+
+class Signals(NamedTuple):
+    """What is collected, as compiled code reads it; each array has 1 or H steps."""
+
+    r: FloatArray  # [T, S, A], reward
+    g: FloatArray  # [N, T, S, A], utilities
+
+
 def _indices(name: str, x: Any) -> NDArray[Any]:
     """Whole numbers in a form that compiled code reads."""
     given = np.asarray(x)
@@ -252,10 +278,10 @@ def _indptr(rows: IntArray, n_rows: int) -> IntArray:
 # -- assembling rows --------------------------------------------------------------------------------------------------
 
 LONGEST_INSERTED = 64  # entries of a row; longer rows are sorted by NumPy, as sorting by insertion would take too long
-Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
+Assembled = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
 
 
-def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Rows:
+def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Assembled:
     """Where each of n_rows rows begins [n_rows + 1], next states rising within a row, and their probabilities.
 
     Entries (row, next state, probability) that have row and next state in common are added up in the given order, and
