@@ -33,7 +33,8 @@ from cmdpkit.model.validate import written_name
 from cmdpkit.records.code import Checkout
 
 if TYPE_CHECKING:
-    from cmdpkit.records.belief import Counted, RunBelief
+    from cmdpkit.model.cmdp import CMDP
+    from cmdpkit.records.belief import Counted
 
 Scalar = float | int | bool | str
 
@@ -189,18 +190,19 @@ class RunRecord(Shown):
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
-    def belief(self) -> RunBelief:
-        """What the learner has come to believe: the estimated model, its prices, and what each action is worth in it.
+    def belief(self) -> CMDP:
+        """The estimated model of a learner that counts, for `cmdpkit.solve`, `explain`, `evaluate` or a file.
 
-        For learners that count transitions in episodes (`cl-pri`, `ps-cmdp`, `opt-cmdp` and all others that are called
-        model-based). Records that were read from a folder hold no counts; a run with the same seed makes them again.
+        These are the learners that count transitions in episodes (`cl-pri`, `ps-cmdp`, `opt-cmdp` and all others that
+        are called model-based). Actions that were never taken are left out wherever another one was taken. Records
+        that were read from a folder hold no counts; a run with the same seed makes them again.
 
         >>> import cmdpkit as ck
         >>> belief = ck.learn("paper/synthetic", "cl-pri", episodes=5000).belief()
-        >>> belief.cmdp
+        >>> belief
         CMDP(H=3, S=3, A=3, N=1: utility ≥ 2)
-        >>> print(belief.why_not(step=2, state=1, action=3).reason)
-        worse
+        >>> print(ck.explain(belief, state=1, step=2).why)  # in the estimated model
+        1 is worth 0.35102 more than 3, the next best
         """
         if self.counted is None:
             raise CmdpkitError(
