@@ -377,8 +377,8 @@ def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = 
         action[reach.T <= NEGLIGIBLE] = np.nan
         draws &= reach.T > NEGLIGIBLE
     used = np.unique(action[~np.isnan(action)]).astype(int)
-    kinds = np.arange(A) if len(COLOURS) >= A else used  # actions that have a look
-    looks = dict(zip(kinds.tolist(), style.areas_of([policy.action_names[a] for a in kinds]), strict=True))
+    kinds = list(range(A)) if len(COLOURS) >= A else used.tolist()  # actions that have a look
+    looks = dict(zip(kinds, style.areas_of([policy.action_names[a] for a in kinds]), strict=True))
     colours = [looks.get(a, (BLACK, ""))[0] for a in range(A)]
     width, height = style.size_of(size)
     figure, axes = style.canvas(1, 1, (width or min(3 + 0.22 * H, 12.0), height or min(1.5 + 0.22 * S, 12.0)))
