@@ -12,7 +12,7 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.learners import Spec
-from cmdpkit.learners.pri.presets import paper_preset
+from cmdpkit.learners.pri.presets import printed_preset
 from cmdpkit.paper.experiments import READ_AT, paper_experiments
 from cmdpkit.records.record import Run
 
@@ -39,7 +39,7 @@ def main() -> None:
         asked = [run for run in experiment.runs() if run.algo == "pri"]
         env = asked[0].env
         print(f"\n{env}, after {READ_AT[env]:,} episodes, {SEEDS} seeds\n\n{HEAD}\n|{'---|' * 8}", flush=True)
-        threshold = paper_preset(Spec.of(ck.load(env), asked[0].episodes)).use_min
+        threshold = printed_preset(Spec.of(ck.load(env), asked[0].episodes)).use_min
         for name, changes in variants(threshold).items():
             print(f"| {name} | {' | '.join(ranges(learned(run, changes) for run in asked))} |", flush=True)
 

@@ -75,7 +75,7 @@ def test_the_tests_agree_with_scipy_and_with_counting():
 def test_groups_differ_in_the_seed_alone_and_labels_say_what_tells_them_apart(records):
     cmdp = two_bounds()
     more = [
-        make_record("two", "pri", 0, cmdp, preset="paper"),
+        make_record("two", "pri", 0, cmdp, preset="printed"),
         make_record("two", "pri", 1, cmdp, params={"eta": 0.5}),
         make_record("two", "pri", 0, cmdp, episodes=5000),
         make_record("other", "pri", 0, cmdp),
@@ -85,7 +85,7 @@ def test_groups_differ_in_the_seed_alone_and_labels_say_what_tells_them_apart(re
         ("two", "opt-cmdp", (0, 1, 2, 3, 4)),
         ("two", "triple-q", (0, 1, 2, 3, 4)),
         ("two", "pri (practical, 1,000,000 episodes)", (0, 1, 2, 3, 4)),
-        ("two", "pri (paper)", (0,)),
+        ("two", "pri (printed)", (0,)),
         ("two", "pri (practical, eta=0.5)", (1,)),
         ("two", "pri (practical, 5,000 episodes)", (0,)),
         ("other", "pri", (0,)),

@@ -77,7 +77,7 @@ def test_it_says_what_it_is(name):
     said = facts(name)
     assert said.title.endswith(".") and len(said.title) <= 125
     assert said.guarantee and set(said.needs) <= {"slack", "baseline", "baseline_utility"}
-    assert said.presets[0] == ("paper" if name == "pri" else "practical")
+    assert said.presets[0] == ("printed" if name == "pri" else "practical")
     assert said.criteria == (("horizon", "average", "discounted") if name == "cl-pri" else ("horizon",))
 
 
@@ -330,8 +330,6 @@ def test_unknown_names_are_answered_with_the_nearest():
 def test_the_published_algorithm_and_ours_have_a_name_each():
     assert cmdpkit.learners.current_name("pri", "practical") == "mf-pri"
     assert cmdpkit.learners.current_name("pri", "theory") == "pri"
-    with pytest.raises(ck.CmdpkitError, match="'practical' of pri is an algorithm of its own now: ask for mf-pri"):
-        load("pri")(Spec.of(envs.build("paper/synthetic"), 100), preset="practical")
 
 
 def test_help_needs_no_compiler():

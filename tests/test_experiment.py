@@ -44,12 +44,12 @@ def test_a_list_is_several_settings_and_the_order_is_that_of_the_file():
         environments=["paper/grid", {"model": "random", "params": {"S": [3, 4], "seed": 7}}],
         algorithms=[
             {"name": "triple-q", "params": {"eta": [1.0, 2.0], "keep": 0.5}},
-            {"name": "pri", "preset": ["paper", "theory"], "episodes": 2e3},
+            {"name": "pri", "preset": ["printed", "theory"], "episodes": 2e3},
         ],
         seeds=[5, 1],
     )
     settings = [("triple-q", "practical", {"eta": x, "keep": 0.5}, 1000) for x in (1.0, 2.0)]
-    settings += [("pri", preset, {}, 2000) for preset in ("paper", "theory")]
+    settings += [("pri", preset, {}, 2000) for preset in ("printed", "theory")]
     expected = [
         (env, algo, preset, params, episodes, seed)
         for env in ("paper/grid", "random:S=3,seed=7", "random:S=4,seed=7")

@@ -66,8 +66,8 @@ def test_all_branches_of_the_algorithms_are_those_of_the_transcription():
     K, T = 900, 12_000
     sizes, kinds, votes = set(), set(), set()
     for cmdp, eps_rho, count_min, tol in CASES:
-        changes = {**SHORT, "eps_rho": eps_rho, "count_min": count_min, "tol_value": tol, "prune_max": T}
-        changes |= {"K": K, "floor": 1 / math.log(K)}
+        changes = {**SHORT, "eps_rho": eps_rho, "eps_prune": eps_rho, "count_min": count_min, "tol_value": tol}
+        changes |= {"K": K, "floor": 1 / math.log(K), "prune_max": T}
         constants = {**SHORT_CONSTANTS, "eps_rho": eps_rho, "N_min": count_min, "tolerance": tol}
         played, learner, (D, alpha, policy), world = both(cmdp, 5, K, T, changes, constants)
         assert np.array_equal(played, np.array(world.returns))

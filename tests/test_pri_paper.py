@@ -13,20 +13,24 @@ from cmdpkit.learners.pri.refine import IDENTIFY
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.random import stream
 from instances import synthetic
-from pri_instance import easy, support
+from pri_instance import ONE_SIDED, easy, support
 
 pytestmark = pytest.mark.compiled
 
 
 @pytest.mark.long
 def test_the_published_run_is_reproduced():
-    """Published: regret 6.89e4 at 8e6 episodes, no violation, policy (1.561, 2.016), one stochastic decision."""
+    """Published: regret 6.89e4 and violation -8e4 at 8e6 episodes, policy (1.561, 2.016), one stochastic decision.
+
+    Nothing was tuned to these figures. Ten seeds had a mean regret of 69,170 and a mean violation of -87,470, with a
+    standard deviation of about 530 and less: 3 % and 11 % of the published figures are three of them away.
+    """
     cmdp = synthetic()
     source, rng = Source.of(cmdp, ck.solve(cmdp).value), stream(0)
-    learner = PRI(Spec.of(cmdp, 15_000_000), preset="paper")
+    learner = PRI(Spec.of(cmdp, 15_000_000), preset="printed")
     learner.run(source, rng, 8_000_000)
     weak = source.meter.tally().weak
-    assert weak.regret < 2 * 6.89e4 and weak.violation[0] < 0
+    assert weak.regret == pytest.approx(6.89e4, rel=0.03) and weak.violation[0] == pytest.approx(-8e4, rel=0.11)
     learner.run(source, rng, 7_000_000)
     policy = ck.Policy.of(cmdp, learner.recommend())
     values = ck.evaluate(cmdp, policy)
@@ -34,9 +38,11 @@ def test_the_published_run_is_reproduced():
     (decision,) = policy.stochastic_decisions()
     assert (decision.step, decision.state, sorted(decision.probabilities)) == (1, 1, [2, 3])
     assert np.array_equal(policy.pi > 0, support(cmdp))
-    assert learner.warnings() == () and learner.notes == ()
+    (said,) = learner.warnings()  # the printed tightening of 0.094 exceeds the slack of 0.090
+    assert str(said).startswith("no weights of the 2 policies seem to meet the tightened thresholds")
+    assert learner.notes == ()
     begins = dict(learner.phases())
-    assert begins["slack"] == 0 and begins["refinement"] - begins["pruning by usage"] == 1_000_000
+    assert begins["pruning by usage"] == 0 and begins["refinement"] == 1_000_000
     assert begins["identification"] - begins["refinement"] == pytest.approx(7_000_000, rel=0.001)
 
 
@@ -55,7 +61,7 @@ def test_the_theory_says_what_its_constants_amount_to():
     said = " ".join(map(str, PRI(tiny, preset="theory").notes))
     assert "above every possible gap (H = 1)" in said and "so tightened, constraint 1 asks for more than" in said
     assert "2^N = 16" in said and "usage leaves one policy, and Compare and refinement are never reached" in said
-    assert PRI(Spec.of(cmdp, 1000), preset="paper").notes == ()
+    assert PRI(Spec.of(cmdp, 1000), preset="printed").notes == ()
 
 
 def test_the_theory_runs_where_its_tightened_problem_is_infeasible():
@@ -86,7 +92,8 @@ def test_comparison_spares_one_of_two_equal_actions():
         "eps_rho": 0.0,
     }
     spec = Spec.of(cmdp, 400_000)
-    learner = PRI(spec, preset="paper", runs=2, run_episodes=2000, compare_episodes=2000, prune_max=300_000, **changes)
+    episodes = {"run_episodes": 2000, "compare_episodes": 2000, "prune_max": 300_000}
+    learner = PRI(spec, preset="printed", runs=2, **episodes, **ONE_SIDED, **changes)
     learner.run(Source.of(cmdp), stream(2), 400_000)
     D, tests = learner.pruning.D, learner.explain()["tests"]
     assert learner.warnings() == () and not learner.pruning.untested.any()
@@ -102,7 +109,7 @@ def test_comparison_spares_one_of_two_equal_actions():
 def test_votes_are_counted_until_the_majority_is_certain():
     cmdp = easy()
     changes = {"compare": True, "votes": 5, "early_stop": False, "tol_value": 0.07, "tol_utility": 0.05, "eps_rho": 0.0}
-    learner = PRI(Spec.of(cmdp, 400_000), preset="paper", **changes, compare_episodes=2000)
+    learner = PRI(Spec.of(cmdp, 400_000), preset="printed", **changes, compare_episodes=2000)
     learner.run(Source.of(cmdp), stream(3), 100_000)
     tests = learner.explain()["tests"]
     assert tests and all(3 <= sum(int(x) for x in test["votes"].split()[::2]) <= 5 for test in tests)
@@ -113,33 +120,19 @@ def test_votes_are_counted_until_the_majority_is_certain():
 def test_pruning_that_runs_out_of_episodes_keeps_what_it_has_not_tested_and_says_so():
     cmdp = easy()
     learner = PRI(
-        Spec.of(cmdp, 30_000), preset="paper", compare=True, prune_max=2500, compare_episodes=1000, eps_rho=0.0
+        Spec.of(cmdp, 30_000), preset="printed", compare=True, prune_max=2500, compare_episodes=1000, eps_rho=0.0
     )
     learner.run(Source.of(cmdp), stream(1), 30_000)
     assert "2 actions not tested" in learner.warnings()[0]
 
 
 @pytest.mark.long
-def test_the_tightening_is_a_share_of_the_slack_where_none_is_given():
-    # The largest utility is 1.25: slack 0.25. The estimate has 1 % of that as its standard error.
-    cmdp = easy()
-    learner = PRI(Spec.of(cmdp, 10**7), preset="paper", slack_share=0.1)
-    learner.run(Source.of(cmdp), stream(1), 100_000)
-    assert learner.pruning.slack == pytest.approx(0.25, abs=0.02)
-    assert learner.explain()["tightening"] == pytest.approx([0.1 * learner.pruning.slack], abs=1e-6)
-    loose = PRI(Spec.of(cmdp, 10**7), preset="paper", slack_share=10.0)
-    loose.run(Source.of(cmdp), stream(1), 100_000)
-    assert loose.explain()["tightening"] == pytest.approx([math.log(14e6 / 3) ** 2 / math.sqrt(14e6 / 3)], abs=1e-4)
-
-
-@pytest.mark.long
 def test_an_infeasible_problem_is_reported_and_played_as_well_as_possible():
     cmdp = easy(rho=1.5)
-    learner = PRI(Spec.of(cmdp, 200_000), preset="paper")
+    learner = PRI(Spec.of(cmdp, 200_000), preset="printed", eps_rho=0.0, **ONE_SIDED)
     learner.run(Source.of(cmdp), stream(1), 200_000)
     said = " ".join(map(str, learner.warnings()))
     assert "the bound may be impossible" in said and "miss constraint 1 by 0.25" in said
-    assert learner.explain()["tightening"] == [0.0]
     assert ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.recommend())).w[0] == pytest.approx(1.25, abs=0.01)
 
 
@@ -150,13 +143,13 @@ def test_two_constraints_and_none_and_a_single_surviving_policy():
     two = ck.CMDP(np.full((2, 2, 3, 2), 0.5), r, g, np.zeros(2), [0.5, 0.5])
     best = [float(ck.solve(ck.CMDP(two.P, x, mu=two.mu)).value) for x in two.g]
     two = two.with_bounds(**{c.name: 0.8 * b for c, b in zip(two.constraints, best, strict=True)})
-    learner = PRI(Spec.of(two, 600_000), preset="paper", eps_rho=0.001)
+    learner = PRI(Spec.of(two, 600_000), preset="printed", eps_rho=0.001, **ONE_SIDED)
     learner.run(Source.of(two), stream(1), 600_000)
     values = ck.evaluate(two, ck.Policy.of(two, learner.recommend()))
     assert values.v == pytest.approx(ck.solve(two).value, abs=0.02)
     assert (values.w >= two.rho - 0.01).all()
     free = ck.CMDP(two.P, r, mu=two.mu)
-    learner = PRI(Spec.of(free, 100_000), preset="paper")
+    learner = PRI(Spec.of(free, 100_000), preset="printed")
     learner.run(Source.of(free), stream(1), 100_000)
     assert learner.refinement.M == 1
     assert [name for name, _ in learner.phases()] == ["pruning by usage", "identification"]
@@ -165,7 +158,7 @@ def test_two_constraints_and_none_and_a_single_surviving_policy():
 
 def test_too_many_policies_are_cut_to_the_most_used_with_a_message():
     cmdp = easy()
-    learner = PRI(Spec.of(cmdp, 30_000), preset="paper", use_min=0.0, reach_min=0.0, max_policies=4, eps_rho=0.0)
+    learner = PRI(Spec.of(cmdp, 30_000), preset="printed", use_min=0.0, reach_min=0.0, max_policies=4, eps_rho=0.0)
     learner.run(Source.of(cmdp), stream(1), 30_000)
     assert learner.refinement.M == 4
     assert "6 policies, refinement takes the 4 whose actions were visited most; max" in learner.warnings()[0]
@@ -174,9 +167,9 @@ def test_too_many_policies_are_cut_to_the_most_used_with_a_message():
 @pytest.mark.parametrize(
     ("preset", "changes"),
     [
-        ("paper", {}),
-        ("paper", {"draw_each": True, "base": "dual-q"}),
-        ("paper", {"compare": True, "compare_episodes": 150, "votes": 3, "use_min": 0.0, "prune_max": 4000}),
+        ("printed", {}),
+        ("printed", {"draw_each": True, "base": "dual-q"}),
+        ("printed", {"compare": True, "compare_episodes": 150, "votes": 3, "use_min": 0.0, "prune_max": 4000}),
         ("theory", {"votes": 3}),
     ],
 )
@@ -219,7 +212,7 @@ def test_measurements_do_not_reach_the_learner(draw_each):
     blind = Source(blind.simulator, Meter.blind(cmdp.H, cmdp.rho, scales))
     runs = []
     for source in (seen, blind):
-        learner = PRI(Spec.of(cmdp, 9000), preset="paper", draw_each=draw_each)
+        learner = PRI(Spec.of(cmdp, 9000), preset="printed", draw_each=draw_each)
         runs.append((learner.run(source, stream(1), 9000), learner.state()))
     assert runs[0][0].reward.tobytes() == runs[1][0].reward.tobytes()
     assert all(array.tobytes() == runs[1][1][name].tobytes() for name, array in runs[0][1].items())
@@ -229,7 +222,7 @@ def test_measurements_do_not_reach_the_learner(draw_each):
 def test_driven_step_by_step_it_learns_the_same_to_the_bit(changes):
     cmdp, K = synthetic(), 2000
     spec = Spec.of(cmdp, K)
-    compiled, driven = PRI(spec, preset="paper", **changes), PRI(spec, preset="paper", **changes)
+    compiled, driven = PRI(spec, preset="printed", **changes), PRI(spec, preset="printed", **changes)
     compiled.run(Source.of(cmdp), stream(4), K)
     Learner.run(driven, Source.of(cmdp), stream(4), K)
     assert driven.phases() == compiled.phases()
@@ -239,7 +232,7 @@ def test_driven_step_by_step_it_learns_the_same_to_the_bit(changes):
 
 def test_its_account_names_thresholds_actions_policies_and_weights():
     cmdp = easy()
-    learner = PRI(Spec.of(cmdp, 300_000), preset="paper", eps_rho=0.01)
+    learner = PRI(Spec.of(cmdp, 300_000), preset="printed", eps_rho=0.01)
     assert learner.phases() == () and learner.explain()["actions"]["now"] == 12
     returns = learner.run(Source.of(cmdp), stream(1), 300_000)
     told = learner.explain()
@@ -269,15 +262,15 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
         ({"base_explore": 1.0}, "base_explore is 1.0, expected at least 0 and below 1"),
         ({"quorum": 11}, "quorum is 11, expected at most runs = 10"),
         ({"eps_rho": math.inf}, "eps_rho is inf, expected a finite number"),
-        ({"floor": "low"}, "floor is 'low', expected a value like 0.01"),
+        ({"floor": "low"}, "floor is 'low', expected a value like 0.1"),
     ],
 )
 def test_wrong_parameters_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        PRI(Spec.of(easy(), 1000), preset="paper", **changes)
+        PRI(Spec.of(easy(), 1000), preset="printed", **changes)
 
 
-@pytest.mark.parametrize("preset", ["paper", "theory"])
+@pytest.mark.parametrize("preset", ["printed", "theory"])
 @pytest.mark.parametrize("K", [1, 2, 7, 100])
 def test_tiny_runs_end(preset, K):
     cmdp = easy()

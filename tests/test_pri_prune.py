@@ -39,7 +39,7 @@ def test_the_instance_is_solved_by_hand():
 def test_an_action_is_underused_by_share_by_count_or_in_a_rare_state():
     spec = Spec.of(easy(), 1000)
     usage = np.array([[[97.0, 3.0, 0.0], [2.0, 0.0, 0.0]], [[98.0, 2.0, 0.0], [0.0, 2.0, 0.0]]])
-    by_share = chosen(PRI.presets, spec, "paper", {"use_min": 0.02, "reach_min": 0.05})
+    by_share = chosen(PRI.presets, spec, "printed", {"use_min": 0.02, "reach_min": 0.05})
     assert underused(usage, by_share).tolist() == [
         [[False, False, True], [True, True, True]],
         [[False, True, True], [True, True, True]],
@@ -87,7 +87,7 @@ def test_usage_leaves_exactly_the_support_of_an_easy_optimum(base):
     # Of 200 other seeds none failed with either base learner, so one of three does with probability below 0.05.
     cmdp = easy()
     for seed in range(3):
-        learner = PRI(Spec.of(cmdp, 300_000), preset="paper", eps_rho=0.0, base=base)
+        learner = PRI(Spec.of(cmdp, 300_000), preset="printed", eps_rho=0.0, base=base)
         learner.run(Source.of(cmdp), stream(seed), 25_000)
         assert learner.pruning.done
         assert np.array_equal(learner.pruning.D, support(cmdp))
@@ -95,16 +95,16 @@ def test_usage_leaves_exactly_the_support_of_an_easy_optimum(base):
 
 def test_a_base_learner_that_counts_no_uses_is_judged_by_what_it_recommends():
     cmdp = easy()
-    learner = PRI(Spec.of(cmdp, 20_000), preset="paper", eps_rho=0.0, base="opt-cmdp")
+    learner = PRI(Spec.of(cmdp, 20_000), preset="printed", eps_rho=0.0, base="opt-cmdp")
     assert learner.pruning.current.usage() is None
     learner.run(Source.of(cmdp), stream(1), 2000)
     assert np.array_equal(learner.pruning.D, support(cmdp))
 
 
 def tolerant(tol_value, tol_utility, two_sided=False):
-    """Preset "paper" with these tolerances of a comparison."""
+    """Preset "printed" with these tolerances of a comparison."""
     changes = {"tol_value": tol_value, "tol_utility": tol_utility, "two_sided": two_sided}
-    return chosen(PRI.presets, Spec.of(easy(), 2000), "paper", changes)
+    return chosen(PRI.presets, Spec.of(easy(), 2000), "printed", changes)
 
 
 @pytest.mark.long
@@ -122,7 +122,7 @@ def test_a_comparison_tells_a_superfluous_action_from_a_needed_one(kind, action,
     for _ in range(40):
         runs = []
         for D in (spec.allowed, smaller):
-            learner = base_learner(params, "paper", within(spec, 2000, spec.rho, D))
+            learner = base_learner(params, "printed", within(spec, 2000, spec.rho, D))
             runs.append(BaseRun(learner, burn_in=1000))
             runs[-1].play(source, rng, np.empty((2, 2000)))
         errors += verdict(runs[0].tally, runs[1].tally, spec.rho, params) != as_good
@@ -161,7 +161,7 @@ def test_early_stop_ends_a_hopeless_comparison_during_burn_in_and_leaves_a_good_
     """
     cmdp = easy()
     changes = {"compare": True, "compare_episodes": 20_000, "eps_rho": 0.0, "use_min": 0.0, "prune_max": 400_000}
-    asked = PRI(Spec.of(cmdp, 1_000_000), preset="paper", run_episodes=2000, runs=1, **changes)
+    asked = PRI(Spec.of(cmdp, 1_000_000), preset="printed", run_episodes=2000, runs=1, **changes)
     asked.run(Source.of(cmdp), stream(5), 400_000)
     tests = asked.explain()["tests"]
     assert np.array_equal(asked.pruning.D, support(cmdp))

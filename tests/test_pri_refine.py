@@ -23,7 +23,7 @@ from cmdpkit.learners.pri.refine import (
 )
 from cmdpkit.model.policy import one_hot
 from cmdpkit.simulate.random import stream
-from pri_instance import easy, support
+from pri_instance import ONE_SIDED, easy, support
 
 pytestmark = pytest.mark.compiled
 
@@ -122,7 +122,7 @@ def test_a_tie_in_a_rare_state_does_not_crowd_out_a_decision_that_matters():
 def refinement(cmdp, D, K, **changes):
     """The phases of refinement inside D, for the thresholds as they are."""
     spec = Spec.of(cmdp, 4 * K)
-    p = chosen(PRI.presets, spec, "paper", {"K": K, "eps_rho": 0.0, **changes})
+    p = chosen(PRI.presets, spec, "printed", {"K": K, "eps_rho": 0.0, **changes})
     return Refinement(spec, p, D, D.astype(float), spec.rho)
 
 
@@ -137,7 +137,7 @@ def play(phase, cmdp, n, seed=1):
 def test_refinement_finds_the_weights_of_the_optimum():
     """sd of an estimated utility is 0.5 / sqrt(plays): with some 2e4 plays of each policy alpha errs by 0.01, 4 sd."""
     cmdp = easy()
-    phase = refinement(cmdp, support(cmdp), 40_000)
+    phase = refinement(cmdp, support(cmdp), 40_000, **ONE_SIDED)
     play(phase, cmdp, 41_000)
     assert phase.phase == IDENTIFY and phase.M == 2
     toward = phase.alpha[phase.choices[:, 0] == 1]
@@ -202,7 +202,7 @@ def test_only_the_first_plays_of_a_round_count_where_the_paper_says_so():
     literal = refinement(cmdp, support(cmdp), 10_000, first_block=True, floor=0.1)
     play(literal, cmdp, 5 * 100)
     assert literal.sums[:, 0].tolist() == [5 * 10, 5 * 10]
-    full = refinement(cmdp, support(cmdp), 10_000, floor=0.1)
+    full = refinement(cmdp, support(cmdp), 10_000, first_block=False, floor=0.1)
     play(full, cmdp, 5 * 100)
     assert full.sums[:, 0].sum() == 500 and np.array_equal(full.sums[:, 0], full.plays[REFINE])
 

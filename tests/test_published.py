@@ -113,9 +113,16 @@ def rows():
     grid, two = "paper/grid", "two </script><b>"
     same, good, bad = AS_PUBLISHED, Verdict("better: 64 %", True), Verdict("bound <s>missed", False)
     return (
-        Row(grid, "pri (paper)", "regret", 1.69e5, seed_mean(np.array([351.4, 352.5, 1.0])), good, (board,)),
+        Row(grid, "pri (printed)", "regret", 1.69e5, seed_mean(np.array([351.4, 352.5, 1.0])), good, (board,)),
         Row(
-            grid, "pri (paper)", "cost", 0.499, seed_mean(np.array([0.49901, 0.49901])), same, (board, start), "fitted"
+            grid,
+            "pri (printed)",
+            "cost",
+            0.499,
+            seed_mean(np.array([0.49901, 0.49901])),
+            same,
+            (board, start),
+            "fitted",
         ),
         Row(grid, "triple-q", "regret", 3.19e6, seed_mean(np.array([2.0e6, 2.1e6])), good, (board,)),
         Row(two, "pri <i>x</i>", "violation <u>", -8e4, seed_mean(np.array([552.1234567])), bad, (hostile, board)),

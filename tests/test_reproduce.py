@@ -62,7 +62,7 @@ def rows(env, regret, violation):
     return compared(groups(slope(env, regret, violation)))
 
 
-def of(found, algo="pri (paper)"):
+def of(found, algo="pri (printed)"):
     return {row.quantity: row for row in found if row.algo == algo}
 
 
@@ -70,7 +70,7 @@ def of(found, algo="pri (paper)"):
 def test_every_published_figure_has_a_row(env):
     found = {(row.algo, row.quantity): row.published for row in rows(env, 1.0, 1.0)}
     grid = env == "paper/grid"
-    for algo in ("pri (paper)", "cl-pri (practical)"):
+    for algo in ("pri (printed)", "cl-pri (practical)"):
         assert found.pop((algo, "regret")) == (1.69e5 if grid else 6.89e4)
         assert found.pop((algo, "violation")) == (-6.51e3 if grid else -8e4)
     assert found.pop(("cl-pri (practical)", "realised violation")) == (-6.51e3 if grid else -8e4)
@@ -78,11 +78,11 @@ def test_every_published_figure_has_a_row(env):
         assert found.pop((algo, "regret")) == (3.19e6 if grid else 1.57e6)
         assert found.pop((algo, "violation")) == (-5.27e5 if grid else -4.17e5)
     if grid:
-        assert found.pop(("pri (paper)", "regret at the end")) == 1.69e5
-        assert found.pop(("pri (paper)", "violation at the end")) == -6.51e3
+        assert found.pop(("pri (printed)", "regret at the end")) == 1.69e5
+        assert found.pop(("pri (printed)", "violation at the end")) == -6.51e3
         assert found.pop(("triple-q (authors)", "regret at the end")) == 3.19e6
         assert found.pop(("triple-q (authors)", "violation at the end")) == -5.27e5
-    assert {algo for algo, _ in found} == {"pri (paper)"}
+    assert {algo for algo, _ in found} == {"pri (printed)"}
     assert sorted(found.values()) == sorted([5, 0.499, 200, 151, 2, 1] if grid else [1.561, 2.016, 1.573, 0.059305, 1])
 
 
@@ -101,10 +101,10 @@ def test_kinds_say_what_a_figure_rests_on():
     """Regret, violation and policy of pri follow from a fitted tightening; only the optimum is exact."""
     found = [*rows("paper/synthetic", 6.9e4, -8e4), *rows("paper/grid", 1.69e5, -6.51e3)]
     kinds = {(row.env, row.algo, row.quantity): row.kind for row in found}
-    assert {key for key, kind in kinds.items() if kind == "exact"} == {("paper/synthetic", "pri (paper)", "optimum")}
+    assert {key for key, kind in kinds.items() if kind == "exact"} == {("paper/synthetic", "pri (printed)", "optimum")}
     predicted = {key for key, kind in kinds.items() if kind == "predicted"}
     assert predicted == {("paper/synthetic", "triple-q (authors)", name) for name in ("regret", "violation")}
-    fitted = {name for (_, algo, name), kind in kinds.items() if kind == "fitted" and algo == "pri (paper)"}
+    fitted = {name for (_, algo, name), kind in kinds.items() if kind == "fitted" and algo == "pri (printed)"}
     assert {"regret", "violation", "utility of the policy", "stochastic decisions"} < fitted and len(fitted) == 6
     assert {kind for (env, _, _), kind in kinds.items() if env == "paper/grid"} == {"reconstruction", "ours"}
     ours = {algo for (_, algo, _), kind in kinds.items() if kind == "ours"}
@@ -325,7 +325,7 @@ COMMAND = ["reproduce", "paper", "--quick", "--executor", "serial"]
 FIGURES = {
     *(f"paper-{env}-{what}.png" for env in ("synthetic", "grid") for what in ("regret-violation", "multiplier")),
     *(f"paper-{env}-regret-violation-log.png" for env in ("synthetic", "grid")),
-    *(f"paper-grid-policy-{whose}.png" for whose in ("optimum", "pri-paper", "cl-pri-practical")),
+    *(f"paper-grid-policy-{whose}.png" for whose in ("optimum", "pri-printed", "cl-pri-practical")),
 }
 
 
@@ -337,7 +337,7 @@ def test_the_command_prints_the_table_writes_report_and_figures_and_resumes(firs
     for word in (
         "paper/synthetic",
         "paper/grid",
-        "pri (paper)",
+        "pri (printed)",
         "68,900",
         "169,000",
         "3 seeds",

@@ -60,12 +60,7 @@ WORDING = {
         "would leave such debts as they are"
     ),
     "price at its limit": Wording("the price of {constraint} is at its limit lam_max = {figure:g}", doubtful=True),
-    "no slack": Wording(
-        "a base run that asked for utility alone missed a bound by {figure:.2%} of the width of its range; thresholds "
-        "are not tightened",
-        doubtful=True,
-    ),
-    "pruned too far": Wording("the policies left by pruning miss {constraint} by {by} per episode"),
+    "pruned too far": Wording("the policies left by pruning miss {constraint} by {by} per episode", doubtful=True),
     "tightened too far": Wording("so tightened, {constraint} asks for more than the largest conceivable total"),
 }
 

@@ -47,6 +47,7 @@ at_least_one = ruled("at least 1", lambda x: x >= 1)
 at_least_zero = ruled("at least 0", lambda x: x >= 0)  # may be infinite, as the next
 above_zero = ruled("more than 0", lambda x: x > 0)
 above_one = ruled("a finite number above 1", lambda x: 1 < x < math.inf)
+finite = ruled("a finite number", math.isfinite)
 share = ruled("from 0 to 1", lambda x: 0 <= x <= 1)
 below_one = ruled("at least 0 and below 1", lambda x: 0 <= x < 1)
 

@@ -38,8 +38,8 @@ def claims_of(groups: Sequence[Group], bounds: Sequence[LowerBound]) -> tuple[Cl
     made: list[Claim] = []
     for env in (SYNTHETIC, GRID):
         found = {(group.run.algo, group.run.preset): group for group in groups_of(groups, env)}
-        if ("pri", "paper") in found:
-            made += _experiment(env, found["pri", "paper"], found.get(("triple-q", "authors")))
+        if ("pri", "printed") in found:
+            made += _experiment(env, found["pri", "printed"], found.get(("triple-q", "authors")))
     made += _growth(groups)
     made += _cancellation(groups)
     made += _theory(groups)
@@ -142,7 +142,7 @@ def _growth(groups: Iterable[Group]) -> list[Claim]:
     b = _exponent(found, end("regret"))
     said = f"exponent {_shown(b)} for K from {LENGTHS[0]:,} to {LENGTHS[-1]:,}"
     text = "The regret of PRI grows like sqrt K."
-    said += "; most of it is the tightening, which shrinks only from K = 7e8 on"
+    said += "; most of it is the tightening"
     return [Claim(SYNTHETIC, text, "order H sqrt K, up to logarithms", said, _like_root(b), "fitted")]
 
 
@@ -173,11 +173,11 @@ def _after_pruning(record: RunRecord) -> float:
 
 
 def _by_length(groups: Iterable[Group], *, drawn: bool) -> list[Group]:
-    """Runs of PRI with preset paper on the synthetic problem, from the shortest to the longest."""
+    """Runs of PRI with preset printed on the synthetic problem, from the shortest to the longest."""
     found = [
         group
         for group in groups
-        if (group.run.env, group.run.algo, group.run.preset) == (SYNTHETIC, "pri", "paper")
+        if (group.run.env, group.run.algo, group.run.preset) == (SYNTHETIC, "pri", "printed")
         and bool(group.run.params.get("draw_each", False)) == drawn
         and group.run.episodes in LENGTHS
     ]

@@ -48,10 +48,17 @@ class LowerBound(NamedTuple):
     largest: float  # realised violation of a run
 
 
+# Refinement that may not miss a threshold and uses all that it has seen.
+ONE_SIDED = {
+    **{"band": False, "first_block": False, "release": True, "pooled": False},
+    **{"floor": 0.01, "floor_total": 0.25},
+}
+
+
 def open_loop(cmdp: CMDP, source: Source, K: int, seed: int) -> None:
     """Refinement for K / 2 episodes, then identification, in the optimum's own action set."""
     spec = Spec.of(cmdp, K)
-    p = pri_params(spec, "paper", {"K": K // 2, "eps_rho": 0.0})
+    p = pri_params(spec, "printed", {"K": K // 2, "eps_rho": 0.0, **ONE_SIDED})
     D = solve_fully(cmdp).policy.pi > SUPPORT
     phase = Refinement(spec, p, D, D.astype(float), spec.rho)
     rng, out, done = stream(seed), np.empty((1 + spec.N, K)), 0

@@ -295,6 +295,6 @@ def _departures(whole: bool) -> RenderableType:
     table = departures_table()
     lines: list[RenderableType] = [Text(table.title, style="bold")]
     for row in table.data():
-        told = [(f"  {key}", Text(row[key])) for key in ("printed", "theory", "paper", "why") if row[key]]
+        told = [(f"  {key}", Text(row[key])) for key in ("paper", "theory", "printed", "why") if row[key]]
         lines += [Text(row["step"]), _side_by_side(told, quiet=True)]
     return Lines(*lines)

@@ -5,10 +5,10 @@ and again to find which actions an optimum needs. Then the few deterministic pol
 last the mixture is written as one Markov policy with at most N stochastic decisions. Output: that policy.
 Memory O(H S A (1 + N)), and O(H S) for each of the policies. Our own algorithm for the same purpose is `cl_pri`.
 
-All phases work on the problem with tightened thresholds rho + eps_rho. They are in `prune` and `refine`, whose
-docstrings list the departures from the paper; constants and schedules are in `presets`. The preset "paper" has the
-settings that agree with the published results: long base runs that are judged by usage, Decomposition-Opt one-sided and
-without relaxation, and estimates from all plays.
+Refinement works on the problem with tightened thresholds rho + eps_rho. The phases are in `prune` and `refine`, whose
+docstrings list the departures from the paper; constants and schedules are in `presets`. The preset "printed" is the
+published synthetic experiment: refinement and identification as printed, after pruning by long base runs of Triple-Q
+whose settings are ours, because the paper does not print them. Its pruning is not tightened.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Returns, Source, Spec, State
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import chosen
-from cmdpkit.learners.pri.presets import PRIParams, notes, paper_preset, theory_preset
+from cmdpkit.learners.pri.presets import PRIParams, notes, printed_preset, theory_preset
 from cmdpkit.learners.pri.prune import COUNT, SUM, Pruning, add_up, empty_tally, told, with_prefix, without_prefix
 from cmdpkit.learners.pri.refine import Refinement, policies_in
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
-PHASES = ("slack", "pruning by usage", "pruning by comparison", "refinement", "identification")
+PHASES = ("pruning by usage", "pruning by comparison", "refinement", "identification")
 NOT_YET = -1  # in place of the first episode of a phase that has not begun
 
 
@@ -40,7 +39,7 @@ class PRI(Learner):
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
-    >>> learner = PRI(Spec.of(cmdp, K=1_500_000), eps_rho=0.01)
+    >>> learner = PRI(Spec.of(cmdp, K=1_500_000))
     >>> _ = learner.run(Source.of(cmdp), stream(1), 1_500_000)
     >>> learner.phases()
     (('pruning by usage', 0), ('refinement', 100000), ('identification', 799732))
@@ -53,17 +52,12 @@ class PRI(Learner):
     )
     paper = "arXiv 2309.15395"
     source = "text"
-    presets = {"paper": paper_preset, "theory": theory_preset}
+    presets = {"printed": printed_preset, "theory": theory_preset}
 
     changing: ClassVar[tuple[str, ...]] = ("played", "begins", "earned")
     params: PRIParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        if preset == "practical":
-            raise CmdpkitError(
-                "preset 'practical' of pri is an algorithm of its own now: ask for mf-pri, or for cl-pri, which counts "
-                "transitions and needs fewer episodes. The presets of pri, as published, are paper and theory"
-            )
         super().__init__(spec, preset=preset, **_with_quorum(params))
         self.notes = notes(spec, self.preset, self.params)
         self.pruning = Pruning(spec, self.preset, self.params)
@@ -130,12 +124,12 @@ class PRI(Learner):
             self.refinement = self._refinement_of(self.pruning)
 
     def _refinement_of(self, pruning: Pruning) -> Refinement:
-        return Refinement(self.spec, self.params, pruning.D, pruning.use, pruning.rho)
+        return Refinement(self.spec, self.params, pruning.D, pruning.use, self.spec.rho + self.params.eps_rho)
 
     @property
     def _phase(self) -> int:
-        """Which of PHASES the next episode belongs to; both kinds of run of a comparison belong to the third."""
-        return min(self.pruning.stage, 2) if self.refinement is None else 3 + self.refinement.phase
+        """Which of PHASES the next episode belongs to; both kinds of run of a comparison belong to the second."""
+        return min(self.pruning.stage, 1) if self.refinement is None else 2 + self.refinement.phase
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays."""
@@ -158,8 +152,6 @@ class PRI(Learner):
                 f"pruning ended after prune_max = {self.params.prune_max:,} episodes with {untested} actions not "
                 "tested: they were kept"
             )
-        if self.pruning.slack <= 0:
-            said.append(Note("no slack", figure=-self.pruning.slack / self.spec.H))
         return (*said, *self._about_policies())
 
     def _about_policies(self) -> list[str | Note]:
@@ -195,9 +187,7 @@ class PRI(Learner):
         Steps count from 1; states and actions are given by index, counting from 0.
         """
         pruning, said = self.pruning, {}
-        said["tightening"] = (pruning.rho - self.spec.rho).round(6).tolist()
-        if np.isfinite(pruning.slack):
-            said["slack estimate"] = round(pruning.slack, 6)
+        said["tightening"] = [round(self.params.eps_rho, 6)] * self.spec.N
         said["actions"] = {"to begin with": int(self.spec.allowed.sum()), "now": int(pruning.D.sum())}
         if pruning.actions_after_usage:
             said["actions"]["after usage"] = pruning.actions_after_usage

@@ -13,13 +13,13 @@ from typing import Any
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Params, Spec, resolve
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.params import at_least_one, at_least_zero, below_one, share
+from cmdpkit.learners.params import at_least_one, at_least_zero, below_one, finite, share
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class PRIParams(Params):
-    """Numbers that do not change during a run; the defaults are those of preset "paper".
+    """Numbers that do not change during a run; the defaults are those of preset "printed".
 
     Values and utilities are totals of an episode in unit scale.
     """
@@ -28,9 +28,8 @@ class PRIParams(Params):
     base_random_ties: bool = False  # whether Triple-Q breaks ties at random even where its settings do not
     base_explore: float = below_one(0.0)  # share of random actions to which Triple-Q's exploration fades; 0: none
     K: int = at_least_one()  # number of episodes of refinement; identification has those that are left
-    eps_rho: float | None = None  # added to every threshold; None: it follows from an estimate of the slack
-    slack_share: float = at_least_zero(0.18)  # a tightening that follows from the slack is at most this share of it
-    slack_episodes: int = at_least_zero()  # number of episodes of the base run that estimates the slack
+    eps_rho: float = finite()  # added to every threshold in refinement
+    eps_prune: float = finite(0.0)  # added to every threshold in pruning
     runs: int = at_least_one(10)  # number of base runs from which usage is counted
     run_episodes: int = at_least_one()  # number of episodes of each of these runs
     use_min: float = below_one(0.02)  # under-used: at most count_min plus this share of the visits of (h, s)
@@ -51,41 +50,40 @@ class PRIParams(Params):
     checks: int = at_least_one(100)  # how many times early stop checks a comparison; ours, the paper does not say
     prune_max: int = at_least_one()  # largest number of episodes that pruning may take
     floor: float = at_least_zero()  # smallest weight of a policy in refinement
-    floor_total: float = share(0.25)  # largest sum of all the smallest weights
-    band: bool = False  # whether utilities must be within rad_t of the tightened thresholds; otherwise at least at them
-    first_block: bool = False  # whether estimates use only the first floor * sqrt K plays of a round; otherwise all
-    release: bool = True  # whether the floor is given up in identification, where nothing is estimated any more
-    pooled: bool = False  # whether visits of all policies are pooled to identify; otherwise shares are weighted
+    floor_total: float = share(1.0)  # largest sum of all the smallest weights
+    band: bool = True  # whether utilities must be within rad_t of the tightened thresholds; otherwise at least at them
+    first_block: bool = True  # whether estimates use only the first floor * sqrt K plays of a round; otherwise all
+    release: bool = False  # whether the floor is given up in identification, where nothing is estimated any more
+    pooled: bool = True  # whether visits of all policies are pooled to identify; otherwise shares are weighted
     draw_each: bool = False  # whether every episode draws its policy; otherwise the policies are played in turn
     max_policies: int = at_least_one(64)  # largest number of policies that refinement takes
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
-        self._expect("eps_rho", self.eps_rho is None or math.isfinite(self.eps_rho), "a finite number")
 
     def floor_of(self, M: int) -> float:
         """e', the smallest weight among M policies."""
         return min(self.floor, self.floor_total / M)
 
-    def slack_run(self, N: int) -> int:
-        """Episodes of the run that estimates the slack, 0 where none is needed."""
-        return self.slack_episodes if N and self.eps_rho is None else 0
 
+def printed_preset(spec: Spec) -> PRIParams:
+    """The published synthetic experiment, scaled: of T = 15e6 episodes 10 runs of 1e5, then 7e6, then the rest.
 
-def paper_preset(spec: Spec) -> PRIParams:
-    """The published synthetic experiment, scaled: of T = 15e6 episodes 10 runs of 1e5, then 7e6, then the rest."""
+    Refinement and identification are as printed. Pruning is not tightened, because the printed eps_rho can exceed the
+    slack, and then the base learner has no policy to find.
+    """
     T, K = spec.K, max(7 * spec.K // 15, 1)
     run = max(T // 150, 1)
     return PRIParams(
         K=K,
-        slack_episodes=max(T // 500, 1),
+        eps_rho=tightening(K),
         run_episodes=run,
         compare_episodes=run,
         tol_value=0.01 * spec.H,
         tol_utility=0.01 * spec.H,
         prune_max=max(T // 5, 1),
-        floor=min(0.01, floor(K)),
+        floor=floor(K),
     )
 
 
@@ -96,8 +94,7 @@ def theory_preset(spec: Spec) -> PRIParams:
     return PRIParams(
         K=K,
         eps_rho=tightening(K),
-        slack_share=0.0,
-        slack_episodes=0,
+        eps_prune=tightening(K),
         runs=votes,
         run_episodes=_run(K),
         use_min=0.0,
@@ -117,11 +114,6 @@ def theory_preset(spec: Spec) -> PRIParams:
         early_stop=False,
         prune_max=max(spec.K - 2 * K, 1),
         floor=floor(K),
-        floor_total=1.0,
-        band=True,
-        first_block=True,
-        release=False,
-        pooled=True,
     )
 
 
@@ -200,7 +192,7 @@ def _never_reached(p: PRIParams) -> str:
 
 def _about_bounds(spec: Spec, p: PRIParams) -> list[str | Note]:
     """What the tightening and the band do to the thresholds."""
-    eps = p.eps_rho if p.eps_rho is not None else tightening(p.K)
+    eps = p.eps_rho
     rounds = math.isqrt(p.K)
     radii = [rad(spec.H, p.K, p.floor, t) for t in range(1, rounds + 1)]
     said: list[str | Note] = [
@@ -237,7 +229,7 @@ def base_learner(p: PRIParams, preset: str, spec: Spec) -> Learner:
     """The algorithm called p.base for this spec.
 
     Triple-Q has the constants of its theory (preset "theory" of PRI), or the settings with which PRI seems to have been
-    published (preset "paper"). Other algorithms have their default preset.
+    published (preset "printed"). Other algorithms have their default preset.
     """
     name = p.base
     if name == "pri":

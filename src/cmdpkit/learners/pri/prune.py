@@ -8,8 +8,8 @@ one of them survives, because as long as D holds two of them some action can be 
 
 This is Algorithms 2 and 3 of arXiv 2309.15395. With `literal_tests` (preset "theory") tests are made as printed: in the
 order of steps, states and actions, "without" before "alone", all votes are cast, and half of them suffice. A vote is a
-call of Compare, which itself takes the majority of its `trials`. Otherwise (preset "paper") the least used actions are
-tested first, "alone" comes first for an action that is used more than half the time, where two actions are left the
+call of Compare, which itself takes the majority of its `trials`. Otherwise (preset "printed") the least used actions
+are tested first, "alone" comes first for an action that is used more than half the time, where two actions are left the
 second is not tested because its tests are those of the first, and voting ends once its outcome is certain.
 
 What the pseudo-code leaves undefined is decided so in both presets: no set is ever emptied, and the most used action
@@ -29,14 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners.pri.presets import PRIParams, base_learner, tightening, within
+from cmdpkit.learners.pri.presets import PRIParams, base_learner, within
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
 DROP, ALONE = 0, 1  # kinds of test
-SLACK, USAGE, REFERENCE, REDUCED, DONE = range(5)  # what the running base run is for
+USAGE, REFERENCE, REDUCED, DONE = range(4)  # what the running base run is for
 TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
 
 
@@ -266,10 +266,10 @@ class BaseRun(Saved):
 
 
 class Pruning(Saved):
-    """The phase at work. `D` is the action set, `rho` the tightened thresholds once they are known."""
+    """The phase at work. `D` is the action set, `rho` its thresholds."""
 
     changing: ClassVar[tuple[str, ...]] = (
-        *("D", "flagged", "under", "use", "rho", "slack", "stage", "played", "usage_runs", "actions_after_usage"),
+        *("D", "flagged", "under", "use", "stage", "played", "usage_runs", "actions_after_usage"),
         *("at", "kind", "tried", "votes", "trials", "reference", "learning", "tests"),
     )
 
@@ -280,9 +280,8 @@ class Pruning(Saved):
         self.flagged = np.zeros(shape, dtype=bool)  # [H, S, A]: actions that were tested and stay
         self.under = np.zeros(shape, dtype=np.int64)  # [H, S, A]: usage runs that rarely used the action
         self.use = np.zeros(shape)  # [H, S, A]: uses in all usage runs
-        self.rho = spec.rho + (0.0 if p.eps_rho is None else p.eps_rho)  # [N]: tightened thresholds
-        self.slack = float("nan")  # estimate of how far a policy can exceed all thresholds
-        self.stage = SLACK if p.slack_run(spec.N) else USAGE  # what the running base run is for
+        self.rho = spec.rho + p.eps_prune  # [N]: tightened thresholds
+        self.stage = USAGE  # what the running base run is for
         self.played = 0  # episodes of this phase
         self.usage_runs = 0  # usage runs that are over
         self.actions_after_usage = 0  # actions that usage has left, once it is over
@@ -371,25 +370,18 @@ class Pruning(Saved):
         return np.append(means(self.reference)[0], self.rho)
 
     def _begin(self) -> BaseRun | None:
-        """A fresh base run for the present stage, or None when pruning is over.
-
-        The run that estimates the slack has its thresholds raised by H, so that it cares for utilities alone.
-        """
+        """A fresh base run for the present stage, or None when pruning is over."""
         spec, p = self.spec, self.p
         if self.stage == DONE:
             return None
-        episodes = {SLACK: p.slack_run(spec.N), USAGE: p.run_episodes}.get(self.stage, p.compare_episodes)
-        rho = spec.rho + spec.H if self.stage == SLACK else self.rho
+        episodes = p.run_episodes if self.stage == USAGE else p.compare_episodes
         D = reduced(self.D, self.at, self.kind) if self.stage == REDUCED else self.D
-        burn_in = 0.5 if self.stage == SLACK else p.burn_in
-        learner = base_learner(p, self.preset, within(spec, episodes, rho, D))
-        return BaseRun(learner, int(burn_in * episodes))
+        learner = base_learner(p, self.preset, within(spec, episodes, self.rho, D))
+        return BaseRun(learner, int(p.burn_in * episodes))
 
     def _end_run(self, run: BaseRun) -> None:
         """Draw the conclusion of a base run, and begin the next."""
-        if self.stage == SLACK:
-            self._tighten(means(run.tally)[1:])
-        elif self.stage == USAGE:
+        if self.stage == USAGE:
             self._count(run.usage(self.p.whole_usage))
         elif self.stage == REFERENCE:
             self.reference = run.tally.copy()
@@ -398,11 +390,6 @@ class Pruning(Saved):
         else:
             self._vote(run)
         self.run = self._begin()
-
-    def _tighten(self, utilities: FloatArray) -> None:
-        self.slack = float((utilities - self.spec.rho).min())
-        self.rho = self.spec.rho + min(tightening(self.p.K), self.p.slack_share * max(self.slack, 0.0))
-        self.stage = USAGE
 
     def _count(self, usage: FloatArray) -> None:
         self.use += usage
