@@ -83,13 +83,13 @@ def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
     return _model(weights, signals, np.where(known[:, None], tried, seen.allowed), seen)
 
 
-def hopeful_model(seen: Seen, rng: Stream, *, unsure: int, prior: float) -> Model:
+def hopeful_model(seen: Seen, rng: Stream, *, unsure: int) -> Model:
     """A draw in which every action leads only where some action of the same state has led.
 
     If actions that were rarely tried could lead everywhere, most of them would look bad: in a queue that is kept short,
-    a jump to any other state is a loss.
+    a jump to any other state is a loss. What the other actions have led to weighs as much as one observation.
     """
-    return drawn_model(seen, rng, unsure=unsure, few=0, prior=prior)
+    return drawn_model(seen, rng, unsure=unsure, few=0, prior=1.0)
 
 
 def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float) -> Model:
