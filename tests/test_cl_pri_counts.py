@@ -134,12 +134,6 @@ def test_a_bound_that_cannot_be_met_is_said_to_be_missed():
     assert any("was missed by" in note and "utility" in note for note in run.notes)
 
 
-@pytest.mark.parametrize("memory", ["none", "counts"])
-def test_the_parameter_memory_is_refused_with_the_new_name(memory):
-    with pytest.raises(ck.CmdpkitError, match=f"memory is '{memory}', but cl-pri has no such parameter.*mf-pri"):
-        ck.learn("paper/synthetic", "cl-pri", episodes=100, memory=memory)
-
-
 @pytest.mark.long
 def test_a_certificate_that_is_asked_for_says_that_the_bounds_are_kept():
     run = ck.learn("paper/synthetic", "cl-pri", episodes=40_000, seed=3, certified=True)
