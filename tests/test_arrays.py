@@ -256,6 +256,7 @@ NO_ARRAY = {
     "whole numbers that are written to a file": """
         Experiment(episodes) Experiment(seeds) Experiment(steps) Run(readings) bench(seeds)""",
     "three sizes": "Kernel.from_entries(shape)",
+    "a file or a data frame, whose kinds are tested with the readers": "read_model(path)",
     "options by name": """
         Learner(params) Study.plot(options) gym.Probe.world(options) gym.CMDPEnv.reset(options)
         gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params)

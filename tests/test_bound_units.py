@@ -98,13 +98,13 @@ def test_printed_bounds_name_the_unit_and_tables_show_both(criterion, steps):
     found = ck.solve(model)
     assert f"  cost {both}" in str(model)
     assert both in str(found)
-    assert ("The price of cost is for 1 more per step." in str(found)) == (steps == 10)
+    assert ("Slack and price of cost are per step, as the bound is." in str(found)) == (steps == 10)
     compared = ck.compare_policies(model, {"rest": ck.Policy.of(model, lambda s: "rest")})
     assert f"cost {both}" in str(compared)
     assert "for 1 more per step" in str(ck.explain(model, 1, 2 if "horizon" in criterion else None))
     (row,) = constraint_table(found).data()
     assert (row["bound"], row["per_step"], row["bound_total"]) == (0.5, True, pytest.approx(0.5 * steps))
-    assert row["slack"] == pytest.approx(row["bound_total"] - row["value"])
+    assert row["slack"] == pytest.approx((row["bound_total"] - row["value"]) / steps)
     assert found.policy.with_model(model).made_for.bounds == ("cost ≤ 0.5 per step",)
 
 
@@ -191,3 +191,22 @@ def test_promises_from_logs_compare_totals_with_bounds_per_step():
     )
     assert each.value == whole.value and each.policy == whole.policy
     assert "≤ 2, 0.5 per step" in str(each)
+
+
+@ALL
+def test_price_times_slack_is_what_giving_up_the_slack_of_a_bound_brings(criterion, steps):
+    """Price and slack of the table are in one unit: a bound tightened by d per step loses about price times d."""
+    model = server(0.5, True, **criterion)
+    (row,) = constraint_table(ck.solve(model)).data()
+    tighter = model.with_bounds(cost=0.5 - 1e-4)
+    lost = ck.solve(model).value - ck.solve(tighter).value
+    assert lost == pytest.approx(row["price"] * 1e-4, rel=1e-3)
+    loose = model.with_bounds(cost=3.5)
+    (row,) = constraint_table(ck.solve(loose)).data()
+    assert row["slack"] == pytest.approx(3.5 - ck.solve(loose).utilities[0] / steps)
+
+
+def test_a_comparison_without_a_horizon_says_that_it_lists_no_differences():
+    model = server(0.5, True, criterion="average")
+    compared = ck.compare_policies(model, {"rest": ck.Policy.of(model, lambda s: "rest")})
+    assert "Without a horizon, differences are not listed" in str(compared)

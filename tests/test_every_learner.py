@@ -328,8 +328,6 @@ def test_unknown_names_are_answered_with_the_nearest():
 
 
 def test_the_published_algorithm_and_ours_have_a_name_each():
-    assert cmdpkit.learners.current_name("pri", "practical") == "mf-pri"
-    assert cmdpkit.learners.current_name("pri", "theory") == "pri"
     with pytest.raises(ck.CmdpkitError, match="'practical' of pri is an algorithm of its own now: ask for mf-pri"):
         load("pri")(Spec.of(envs.build("paper/synthetic"), 100), preset="practical")
 

@@ -305,7 +305,7 @@ def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(proj
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"constraints": [{"name": "falls", "bound": 1}]}, r"is no constraint, expected a table with the keys name"),
+        ({"constraints": [{"name": "falls", "bound": 1}]}, r"'bound': 1}, expected a table with the keys name"),
         ({"constraints": [{"name": "f", "sense": "below", "bound": 1}]}, r"sense is 'below', expected 'at_least' or"),
         ({"reward_range": [1.0]}, "reward_range"),
         ({"bounds": {"falls": 2.0, "cost": 1}}, "unknown constraint 'cost'"),

@@ -175,3 +175,23 @@ def test_the_command_writes_the_page_and_replaces_nothing(queue, tmp_path, monke
     assert json.loads(run("queue", "--out", "q.html", "--json").stdout)["report"] == "q.html"
     assert "neither a folder of runs nor a model" in run("runs/nowhere").output
     assert run("queue", "--table", "latex").exit_code == 2 and run(".", "--today", "today.csv").exit_code == 2
+
+
+def test_prices_in_different_units_are_not_ranked():
+    """Counting a cost in thousandths changes its price a thousandfold, and must not change what the page says first."""
+    said = []
+    for unit in (1.0, 1000.0):
+        model = ck.CMDP.from_function(
+            start="s",
+            horizon=4,
+            actions=["work", "rest"],
+            step=lambda s, a: {"s": 1.0},
+            reward=lambda s, a: float(a == "work"),
+            constraints=[
+                ck.at_most("wear", 2.0 * unit, lambda s, a, unit=unit: unit * (a == "work")),
+            ],
+        )
+        text = render_plan(model, None, episodes=50)
+        said.append(re.search(r"Relaxing the bound wear[^.]*(\.\d+)? gains [0-9.e-]+ per unit\.", text))
+        assert "dearest" not in text.partition("<script")[0]
+    assert all(said)

@@ -435,3 +435,38 @@ def test_the_pages_of_a_pdf_document_have_the_fonts_of_the_whole_document(grid, 
 def test_text_of_an_svg_stays_text(grid, tmp_path):
     plot.regret(groups(grid)).savefig(tmp_path / "a.svg")
     assert ">regret<" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+
+
+def map_of(names):
+    """The map of a policy in which state s takes action s, over two steps; and the look of every action in it."""
+    A = len(names)
+    table = np.eye(A)
+    policy = ck.Policy(np.stack([table, table]), tuple(f"s{s}" for s in range(A)), tuple(names))
+    figure = plot_boards.policy_map(policy)
+    figure.canvas.draw()
+    shown = figure.axes[0].images[0]
+    colours = shown.to_rgba(np.arange(A, dtype=float))
+    patches = {patch.get_label(): patch for patch in figure.axes[0].patches}
+    return colours, patches
+
+
+def test_no_two_actions_of_a_policy_map_look_alike():
+    for names in ([f"order {n}" for n in range(12)], [f"tool {x}" for x in "abcdefghijklmnopqrst"], ["a", "b"]):
+        colours, patches = map_of(names)
+        looks = {(patch.get_facecolor(), patch.get_hatch() or "") for patch in patches.values()}
+        assert len(looks) == len(names), names
+        assert [tuple(np.round(c, 3)) for c in colours] == [
+            tuple(np.round(patches[name].get_facecolor(), 3)) for name in names
+        ]
+
+
+def test_numbered_actions_have_colours_in_their_order():
+    colours, patches = map_of([f"order {n}" for n in range(12)])
+    grey = colours[:, :3] @ [0.299, 0.587, 0.114]
+    assert (np.diff(grey) > 0).all()
+    assert not any(patch.get_hatch() for patch in patches.values())
+
+
+def test_more_actions_than_can_be_told_apart_are_refused():
+    with pytest.raises(ck.CmdpkitError, match="29 actions cannot be told apart in one map"):
+        map_of([f"{x} tool" for x in "abcdefghijklmnopqrstuvwxyzABC"])

@@ -149,7 +149,7 @@ def test_models_that_cannot_be_learned_are_refused():
 
 
 def made(name, cmdp, K, **params):
-    return ck.learners.load(name)(Spec.of(cmdp, K), **params)
+    return ck.learners.load(name, cmdp.criterion.kind)(Spec.of(cmdp, K), **params)
 
 
 def parts(learner, returns, rng):
@@ -222,7 +222,7 @@ def test_it_uses_only_allowed_actions_and_refuses_another_world(name):
     cmdp = ck.load("power-queue")
     allowed = cmdp.actions.copy()
     allowed[0, :, 1::2] = False
-    learner = ck.learners.load(name)(Spec.of(cmdp, 300, allowed))
+    learner = ck.learners.load(name, cmdp.criterion.kind)(Spec.of(cmdp, 300, allowed))
     visits, _ = visited(learner, Walk.of(cmdp), stream(2), 300)
     assert visits[~allowed[0]].sum() == 0 and visits.sum() == 300
     for pi in (learner.behaviour(), learner.recommend()):
@@ -290,7 +290,7 @@ def counted_queue():
 
 def test_in_a_hopeful_model_untried_actions_earn_the_best_and_lead_where_others_have_led():
     counts, spec = counted_queue()
-    model = hopeful_model(counts, stream(1), unsure=5, prior=1.0)
+    model = hopeful_model(counts, stream(1), unsure=5)
     P = dense(model, spec.S, spec.A)
     np.testing.assert_allclose(P.sum(axis=2), 1, atol=1e-12)
     led = counts.moves.any(axis=1)

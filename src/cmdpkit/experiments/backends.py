@@ -124,14 +124,15 @@ def _request_of(job: Job) -> Request:
     """The run in a world in which nothing is counted yet; refused if it was requested for other code."""
     for folder in job.modules:
         look_in(folder)
-    kind = resolve(job.run.algo)
+    world = _world_of(job)
+    kind = resolve(job.run.algo, world.criterion)
     if code_digest(kind) != job.run.code:
         raise CmdpkitError(
             f"the code of {job.run.algo} in this process (digest {code_digest(kind)}) is not the one that was asked "
             f"for ({job.run.code}): it was edited meanwhile, or the worker has imported an earlier one. Start the "
             "workers again, and give the command again"
         )
-    return Request(job.run, _world_of(job), kind)
+    return Request(job.run, world, kind)
 
 
 def _world_of(job: Job) -> World:

@@ -269,7 +269,8 @@ class Experiment:
                 params=params,
             )
             for problem in self.problems
-            for algo, kind in zip(self.algorithms, kinds, strict=True)
+            for algo, named in zip(self.algorithms, kinds, strict=True)
+            for kind in (resolve(named, problem.criterion),)
             for preset, params in product(algo.preset or [kind.default_preset()], _grid(algo.params))
             for seed in self.seeds
         ]
@@ -370,7 +371,7 @@ def _has(part: Any, key: str) -> bool:
 def _importable(kind: type[Learner]) -> str:
     """The name by which any process can find the class of an algorithm."""
     name = name_of(kind)
-    if "<locals>" in name or resolve(name) is not kind:
+    if "<locals>" in name or resolve(name, kind.criteria[0]) is not kind:
         raise CmdpkitError(f"{name} cannot be found by this name: define the class at the top level of a module")
     return name
 

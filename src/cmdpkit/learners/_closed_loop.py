@@ -1,4 +1,4 @@
-"""What CL-PRI and MF-PRI share: their timetable, and the debt against the bounds that every block repays."""
+"""What all forms of CL-PRI and MF-PRI share: their timetable, and the debt against the bounds that a block repays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,32 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.learners.params import Params, probability, ruled
 from cmdpkit.model.tolerances import NO_SPREAD, REPAID
 from cmdpkit.model.transitions import FloatArray
+
+
+@dataclass(frozen=True)
+class LoopParams(Params):
+    """The parameters that all of them have."""
+
+    delta: float = probability(0.05)  # error probability of the certificate; a convention
+    # Share of the run after which nothing new is tried. In the first half of the rest the policy settles, in the second
+    # half it is fixed and certified.
+    freeze: float = ruled("above 0 and below 1", lambda x: 0 < x < 1)(0.8)
+
+    @property
+    def hand_over(self) -> float:
+        """Share of the run after which the policy is fixed and certified."""
+        return (1 + self.freeze) / 2
+
+    @property
+    def growth(self) -> float:
+        """Length of a block as a share of the episodes or steps played or left, whichever are fewer.
+
+        It is the share of the run that is left after the hand-over.
+        """
+        return 1 - self.hand_over
 
 
 @dataclass(frozen=True)

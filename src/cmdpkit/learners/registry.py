@@ -1,7 +1,8 @@
 """Which algorithms there are, and how a name becomes a class.
 
 The folder is the registry: the algorithm ``opt-dual`` is the file ``opt_dual.py``, and ``triple-q`` is the folder
-``triple_q/``; each defines one `Learner` with a title. Other packages add algorithms by an entry point in the group
+``triple_q/``. Each defines one `Learner` with a title, or one for each kind of problem: ``cl-pri`` is one class for
+problems with a horizon and another for problems without. Other packages add algorithms by an entry point in the group
 ``cmdpkit.learners``, and a class that is not registered anywhere is named ``package.module:Class``.
 """
 
@@ -11,7 +12,6 @@ import importlib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
-from types import ModuleType
 from typing import NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted
@@ -22,8 +22,6 @@ from cmdpkit.model.validate import index_of
 FOLDER = "cmdpkit.learners"
 GROUP = "cmdpkit.learners"  # of entry points
 SHARED = ("contract", "params", "registry", "spec", "state")  # modules of the folder that are not algorithms
-# from algorithm, preset and `memory` of records of earlier versions to the present name
-RENAMED = {("pri", "practical", None): "mf-pri", ("cl-pri", "practical", "none"): "mf-pri"}
 
 
 class Facts(NamedTuple):
@@ -75,28 +73,40 @@ def facts(algo: str | type[Learner]) -> Facts:
     ('arXiv 2106.01577', ('baseline', 'baseline_utility'))
     """
     kind = resolve(algo)
-    return Facts(kind.title, kind.paper, kind.source, kind.guarantee, kind.needs, tuple(kind.presets), kind.criteria)
+    criteria = tuple(criterion for form in _forms(kind) for criterion in form.criteria)
+    return Facts(kind.title, kind.paper, kind.source, kind.guarantee, kind.needs, tuple(kind.presets), criteria)
 
 
-def resolve(algo: str | type[Learner]) -> type[Learner]:
+def resolve(algo: str | type[Learner], criterion: str | None = None) -> type[Learner]:
     """The class of an algorithm: by its name, as "package.module:Class", or a class itself.
+
+    Where an algorithm has a class for each kind of problem, `criterion` chooses between them; without it, the class for
+    problems with a horizon is returned.
 
     Modules are looked for in the current directory too, as with ``python -m``. An unknown name is answered with the
     nearest one.
 
     >>> resolve("triple-q").title
     'Triple-Q: model-free learning with a virtual queue per constraint.'
+    >>> resolve("cl-pri").__name__, resolve("cl-pri", "average").__name__
+    ('ClosedLoopPRI', 'ContinuingPRI')
     >>> resolve("triple-p")
     Traceback (most recent call last):
     cmdpkit.CmdpkitError: unknown algorithm 'triple-p'; did you mean 'triple-q'?
     """
+    kind = _named(algo)
+    return next((form for form in _forms(kind) if criterion in form.criteria), kind)
+
+
+def _named(algo: str | type[Learner]) -> type[Learner]:
+    """The class of an algorithm, or the first of its classes."""
     if isinstance(algo, type):
         return _learner(algo, algo.__qualname__)
     if not isinstance(algo, str):
         raise CmdpkitError(f"algo is {algo!r}, expected the name of an algorithm, 'module:Class' or a class")
     check_name(algo)
     if algo in names():
-        return _own(importlib.import_module(f"{FOLDER}.{algo.replace('-', '_')}"))
+        return _own(algo)[0]
     if ":" in algo:
         return _learner(referenced(algo, "algorithm"), algo)
     entry = _entries()[algo]
@@ -129,28 +139,25 @@ def name_of(kind: type[Learner]) -> str:
     >>> name_of(resolve("triple-q"))
     'triple-q'
     """
-    name = kind.__module__.removeprefix(f"{FOLDER}.").replace("_", "-")
+    name = kind.__module__.removeprefix(f"{FOLDER}.").partition(".")[0].replace("_", "-")
     return name if name in names() else f"{kind.__module__}:{kind.__qualname__}"
 
 
-def current_name(algo: str, preset: str, memory: str | None = None) -> str:
-    """What an algorithm is called now that a record of an older version calls `algo`, with that preset.
+def _own(name: str) -> tuple[type[Learner], ...]:
+    """The learners with a title that a module or folder of the package defines, that for episodes first."""
+    module = importlib.import_module(f"{FOLDER}.{name.replace('-', '_')}")
+    classes = [x for x in vars(module).values() if isinstance(x, type) and issubclass(x, Learner)]
+    found = [x for x in classes if "title" in vars(x) and f"{x.__module__}.".startswith(f"{module.__name__}.")]
+    criteria = [criterion for kind in found for criterion in kind.criteria]
+    if not found or len(criteria) > len(set(criteria)):
+        raise RuntimeError(f"{module.__name__} defines {len(found)} learners with a title, expected one per criterion")
+    return tuple(sorted(found, key=lambda kind: "horizon" not in kind.criteria))
 
-    `memory` is the parameter of that name which `cl-pri` had once.
 
-    >>> current_name("pri", "practical"), current_name("pri", "paper"), current_name("cl-pri", "practical", "none")
-    ('mf-pri', 'pri', 'mf-pri')
-    """
-    return RENAMED.get((algo, preset, memory), algo)
-
-
-def _own(module: ModuleType) -> type[Learner]:
-    """The one learner with a title that a module of the folder defines."""
-    own = [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__]
-    found = [x for x in own if issubclass(x, Learner) and "title" in vars(x)]
-    if len(found) != 1:
-        raise RuntimeError(f"{module.__name__} defines {len(found)} learners with a title, expected one")
-    return found[0]
+def _forms(kind: type[Learner]) -> tuple[type[Learner], ...]:
+    """The classes of the algorithm that a class belongs to, one for each kind of problem."""
+    name = name_of(kind)
+    return _own(name) if name in names() else (kind,)
 
 
 def _learner(found: object, text: str) -> type[Learner]:

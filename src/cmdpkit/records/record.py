@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,8 @@ from cmdpkit.model.validate import written_name
 from cmdpkit.records.code import Checkout
 
 if TYPE_CHECKING:
-    from cmdpkit.records.belief import Counted, RunBelief
+    from cmdpkit.model.cmdp import CMDP
+    from cmdpkit.records.belief import Counted
 
 Scalar = float | int | bool | str
 
@@ -146,6 +147,11 @@ class RunRecord(Shown):
     saved: Mapping[str, Any] | None = field(default=None, repr=False)  # how an anytime run ended, for `continue_run`
     counted: Counted | None = field(default=None, repr=False)  # what a learner that counts has seen, for `belief`
 
+    def __post_init__(self) -> None:
+        wrong = next(_impossible(self), None)
+        if wrong is not None:
+            raise CmdpkitError(f"a record of {self.run.algo} on {self.run.problem}, seed {self.run.seed}: {wrong}")
+
     @property
     def read_at(self) -> FloatArray:
         """The episodes or steps [C] at which the curves were read."""
@@ -184,18 +190,19 @@ class RunRecord(Shown):
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
-    def belief(self) -> RunBelief:
-        """What the learner has come to believe: the estimated model, its prices, and what each action is worth in it.
+    def belief(self) -> CMDP:
+        """The estimated model of a learner that counts, for `cmdpkit.solve`, `explain`, `evaluate` or a file.
 
-        For learners that count transitions in episodes (`cl-pri`, `ps-cmdp`, `opt-cmdp` and all others that are called
-        model-based). Records that were read from a folder hold no counts; a run with the same seed makes them again.
+        These are the learners that count transitions in episodes (`cl-pri`, `ps-cmdp`, `opt-cmdp` and all others that
+        are called model-based). Actions that were never taken are left out wherever another one was taken. Records
+        that were read from a folder hold no counts; a run with the same seed makes them again.
 
         >>> import cmdpkit as ck
         >>> belief = ck.learn("paper/synthetic", "cl-pri", episodes=5000).belief()
-        >>> belief.cmdp
+        >>> belief
         CMDP(H=3, S=3, A=3, N=1: utility ≥ 2)
-        >>> print(belief.why_not(step=2, state=1, action=3).reason)
-        worse
+        >>> print(ck.explain(belief, state=1, step=2).why)  # in the estimated model
+        1 is worth 0.35102 more than 3, the next best
         """
         if self.counted is None:
             raise CmdpkitError(
@@ -234,6 +241,31 @@ class RunRecord(Shown):
         out["notes"] = list(self.notes)
         out["seconds"] = self.seconds
         return out
+
+
+def _impossible(record: RunRecord) -> Iterator[str]:
+    """What no run can have had as a result, whatever its curves, which the store checks."""
+    N = len(record.constraints)
+    if record.policy_utilities is not None and np.shape(record.policy_utilities) != (N,):
+        yield f"it has {np.size(record.policy_utilities)} totals of the policy for {N} bounds"
+    if not (math.isfinite(record.seconds) and record.seconds >= 0):
+        yield f"it took {record.seconds} seconds"
+    proved, tried = record.certificate, record.evaluation
+    if proved is not None:
+        yield from _wrong_intervals("certificate", proved.level, (proved.value, *proved.utilities), N)
+        if len(proved.safe) != N or not {*proved.safe} <= {True, False, None}:
+            yield f"its certificate judges {len(proved.safe)} of {N} bounds, or not by true, false and null"
+        if proved.gap is not None and not (math.isfinite(proved.gap) and proved.gap >= 0):
+            yield f"its certificate has the gap {proved.gap}, expected a number of at least 0"
+    if tried is not None:
+        yield from _wrong_intervals("evaluation", tried.level, (tried.value_interval, *tried.utility_intervals), N)
+
+
+def _wrong_intervals(what: str, level: float, intervals: Sequence[tuple[float, float]], N: int) -> Iterator[str]:
+    if not 0 < level < 1:
+        yield f"the level of its {what} is {level}, expected a probability"
+    if len(intervals) != 1 + N or not all(len(ends) == 2 and ends[0] <= ends[1] for ends in intervals):
+        yield f"its {what} does not have an interval, from low to high, for the value and each of {N} bounds"
 
 
 def _listed(value: Any, indent: str) -> list[str]:

@@ -92,7 +92,9 @@ def comparison(found: PolicyComparison) -> RenderableType:
         parts += [EMPTY_LINE, Text(text), EMPTY_LINE, TerminalTable(difference_table(rows[:MOST_DIFFERENCES]))]
         if len(rows) > MOST_DIFFERENCES:
             parts.append(Text(f"… and {len(rows) - MOST_DIFFERENCES:,} more", style=QUIET))
-    elif not found.optimum.cmdp.criterion.stationary:
+    elif found.optimum.cmdp.criterion.stationary:
+        parts += [EMPTY_LINE, Text("Without a horizon, differences are not listed decision by decision.", style=QUIET)]
+    else:
         parts += [EMPTY_LINE, Text("No decision costs anything at the prices of the bounds.")]
     return Group(*parts)
 

@@ -58,13 +58,13 @@ class Met(NamedTuple):
 
     @property
     def slack(self) -> float:
-        """What is left of the bound; positive inside it, whatever its sense."""
-        return self.constraint.sign * (self.total - self.constraint.total)
+        """What is left of the bound, in the unit in which it was given; positive inside it, whatever its sense."""
+        return self.constraint.sign * (self.total - self.constraint.total) / self.constraint.scale
 
     @property
     def visible_slack(self) -> float:
         """The same, but 0 within the tolerance: what counts as met is shown as met."""
-        return 0.0 if abs(self.slack) <= self.tolerance else self.slack
+        return 0.0 if abs(self.slack) * self.constraint.scale <= self.tolerance else self.slack
 
 
 def constraint_table(found: Solution) -> Table[Met]:
@@ -82,7 +82,8 @@ def constraint_table(found: Solution) -> Table[Met]:
                lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.total) for c in values],
                data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.total}),
         *_per_step(found, [m.constraint for m in rows]),
-        numbers("slack", "slack", "What is left of the bound; positive inside it.", lambda m: m.slack,
+        numbers("slack", "slack", "What is left of the bound, in the unit in which it was given; positive inside it.",
+                lambda m: m.slack,
                 lambda _, narrow: tables.in_line([m.visible_slack for m in rows], narrow)),
         numbers("price", "price", "What the value gains per unit by which the bound is relaxed, in the unit in which "
                 "it was given.", lambda m: m.price),
@@ -93,9 +94,9 @@ def constraint_table(found: Solution) -> Table[Met]:
 
 
 def price_note(found: Solution) -> str:
-    """What the prices of bounds per step are for; empty where there are none, or where a value counts one step."""
+    """The unit of slack and price of bounds per step; empty where there are none, or where a value counts one step."""
     names = [label(c.name) for c in found.cmdp.constraints if c.scale != 1]
-    return f"The price of {' and '.join(names)} is for 1 more per step." if names else ""
+    return f"Slack and price of {' and '.join(names)} are per step, as the bound is." if names else ""
 
 
 def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column[Met]]:

@@ -229,7 +229,7 @@ def continue_run(
     world = _world_again(record, env)
     more = length_of(world, episodes, steps)
     until = stop_rule(world, more, stop) or Stop(episodes=asked.episodes + (more or 0))
-    kind = resolve(asked.algo)
+    kind = resolve(asked.algo, world.criterion)
     if code_digest(kind) != asked.code:
         raise CmdpkitError(f"the code of {asked.algo} has changed since this run; begin a new one")
     request = Request(replace(asked, episodes=0), world, kind, stop=until)

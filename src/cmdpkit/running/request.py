@@ -275,7 +275,7 @@ class Request:
         params: Mapping[str, Scalar] | None = None,
     ) -> Request:
         """The request that a user states in the words of `cmdpkit.learn`; raises CmdpkitError if it makes no sense."""
-        kind = resolve(algo)
+        kind = resolve(algo, world.criterion)
         given = baseline is not None or baseline_utility is not None
         safe = known_safe(world, baseline, baseline_utility) if given else None
         length = length_of(world, episodes, steps)

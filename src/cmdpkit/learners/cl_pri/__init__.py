@@ -13,11 +13,10 @@ its own data. The whole of it, for K episodes with the bounds rho, of which k we
     HAND OVER at hand_over K: final <- handed_over(model, rho)
     CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
 
-The functions of that name are in `rules`, the compiled part is `play`. In worlds without episodes (long-run averages
-and discounted totals) the class does the same with steps: plan, steer to the bounds, hand over at the same share of the
-run, test; `continuing` has what differs. A run whose length nobody knows (*anytime*) goes through all this in stages,
-each of which doubles the length of the run. Where the world is declared stationary, all steps share their counts. What
-is proved and what is not is in docs/theory/cl-pri.md.
+The functions of that name are in `rules`, the compiled part is `play`. Problems without a horizon have a class of their
+own, in `continuing`. A run of unknown length (*anytime*) goes through all this in stages, each of which doubles the
+length of the run. Where the world is declared stationary, all steps share their counts. What is proved and what is not
+is in docs/theory/cl-pri.md.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.counts import Counts, new_counts, new_episode, signal_means, with_room
 from cmdpkit.estimate.errors import spread
-from cmdpkit.estimate.intervals import Intervals, batch_intervals, margin_for_certificate, simultaneous
+from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
 from cmdpkit.estimate.margins import error_quantile, handed_over
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Returns, Source, Spec, State
 from cmdpkit.learners._closed_loop import Account, Timetable
-from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners._model_based.counting import certifier_of, proved
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.cl_pri import continuing, play, rules
+from cmdpkit.learners.cl_pri import play, rules
+from cmdpkit.learners.cl_pri.continuing import ContinuingPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
 from cmdpkit.learners.contract import Learner
 from cmdpkit.model.tolerances import SAME_REWARD
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
+__all__ = ["ClosedLoopPRI", "ContinuingPRI"]
 
-class ClosedLoopPRI(Player):
-    """CL-PRI at work, with episodes or without; keyword arguments other than preset change single parameters.
+
+class ClosedLoopPRI(Learner):
+    """CL-PRI at work, with episodes; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
     >>> from cmdpkit.simulate.random import stream
@@ -69,27 +68,12 @@ class ClosedLoopPRI(Player):
     presets = {"practical": ClosedLoopParams()}
     anytime = True
     certifies = True
-    criteria: ClassVar[tuple[str, ...]] = ("horizon", "average", "discounted")
-    growing: ClassVar[tuple[str, ...]] = (*Player.growing, "ledger/sample", "steering/batches")
-    fixed = (
-        *(*Player.fixed, "with_steps", "certifies", "T", "cells", "table"),
-        *("episode", "_step", "_proved", "certifier", "_safe"),
-    )
+    growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times", "ledger/sample")
+    fixed = (*Learner.fixed, "T", "cells", "table", "episode", "_step", "_proved", "certifier", "_safe")
     params: ClosedLoopParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        if "memory" in params:
-            raise CmdpkitError(
-                f"memory is {params['memory']!r}, but cl-pri has no such parameter any more: it always counts "
-                'transitions. What was memory="none" is the algorithm mf-pri; leave memory out, or ask for mf-pri'
-            )
-        self.with_steps = spec.criterion != "horizon"  # whether it learns in one unbroken run, without episodes
-        if self.with_steps:
-            super().__init__(spec, preset=preset, **params)
-            self.steering = continuing.Steering.of(spec)
-            self.certifies = False  # its certificate is approximate, and says nothing about the optimum
-            return
-        Learner.__init__(self, spec, preset=preset, **params)
+        super().__init__(spec, preset=preset, **params)
         H, S, A, M, p = spec.H, spec.S, spec.A, 1 + spec.N, self.params
         self.T = 1 if spec.stationary else H
         self.cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
@@ -103,7 +87,7 @@ class ClosedLoopPRI(Player):
         self.plans = self.impossible = 0
         self._step = 0
         self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its intervals
-        self.certifier = certifier_of(spec, p.counted * p.delta)
+        self.certifier = certifier_of(spec, p.counted)
         self._safe: tuple[int, FloatArray | None] = -1, None  # episode, and the policy that is proved safe then
         if not spec.anytime and self.table.explore < p.least * self.cells:
             self.notes = (rules.few_episodes(spec.K, self.cells, p, pooled=self.T == 1),)
@@ -140,31 +124,25 @@ class ClosedLoopPRI(Player):
             self.ledger = self.ledger._replace(sample=np.concatenate((sample, more)))
 
     def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode, or a run without episodes, in state s: the action to take."""
-        if self.with_steps:
-            return super().first(s, rng)
+        """Begin an episode in state s: the action to take."""
         self._step = 0
         return self._act(s, rng)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        if self.with_steps:
-            return super().next(signals, s, rng)
         self.episode.signals[self._step] = signals
         self._step += 1
         return self._act(s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Note the last step's reward and utilities [1+N], and learn from the episode."""
-        if self.with_steps:
-            return super().last(signals)
         self.episode.signals[self._step] = signals
         self._make_room()
         if self.exploring:
             self.clock.new_cells += int(play.learn_path(self.counts, self.optimism, self.ledger, self.episode))
         else:
             play.finish(self.counts, self.block, self.ledger, self.episode, self.clock.certifying)
-        return self._count(1)
+        self._count(1)
 
     def _act(self, s: int, rng: Stream) -> int:
         i = self._step * self.spec.S + s
@@ -316,54 +294,21 @@ class ClosedLoopPRI(Player):
         now.margin[...], now.uncovered[...] = found.margin, found.uncovered
         self.clock.handed, self.ledger.size[0] = self.clock.stage, 0
 
-    # -- worlds without episodes ---------------------------------------------------------------------------------------
-
-    @property
-    def _stretch(self) -> continuing.Stretch:
-        """Where a run without episodes stands."""
-        return continuing.stretch_of(self.spec, self.params, self.steps, self.totals)
-
-    def _cautious(self) -> FloatArray:
-        """The policy [S, A] that would be handed over now; as long as nothing was seen, what is played."""
-        found = continuing.cautious_policy(self.seen(), self.spec.rho, self.params)
-        return found if found is not None else self.pi[0].copy()
-
-    def decide(self, rng: Stream) -> None:
-        """Make a plan if it is time to, and choose that one of its policies that steers to the bounds."""
-        at, now, p, rho = self._stretch, self.steering, self.params, self.spec.rho
-        now.end_block(at)
-        if at.t >= now.next_plan or self.doubled:
-            self.begin_epoch()
-            self.plans += 1
-            self.impossible += not now.plan(at, self.seen(), rng, rho, p)
-        if at.tests:
-            if now.handed_for != at.T:
-                now.handed[...], now.handed_for, now.batches = self._cautious(), at.T, now.batches[:0]
-            now.test(at)
-        self.pi[...], steps = now.choice(at, rho, p)
-        self.wait(steps)
-
     # -- what it has to say --------------------------------------------------------------------------------------------
 
     def behaviour(self) -> FloatArray:
-        """pi [H, S, A] that the next episode plays, tries included; without episodes pi [1, S, A] that is played."""
-        if self.with_steps:
-            return super().behaviour()
+        """pi [H, S, A] that the next episode plays, tries included."""
         return self._optimistic() if self.exploring else self.block.pi.reshape(self.now.pi.shape).copy()
 
     def counted(self) -> Counts | None:
-        """What was counted so far in episodes."""
-        return None if self.with_steps else self.counts
+        """What was counted so far."""
+        return self.counts
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest.
 
         With `certified`, it is the policy that the counts prove to be safe, if that has the larger proved value.
-        Without episodes it is pi [1, S, A].
         """
-        if self.with_steps:
-            fixed = self.steering.handed_for == self._stretch.T
-            return (self.steering.handed.copy() if fixed else self._cautious())[None]
         safe = self._safe_policy() if self.params.certified else None
         return self._policy() if safe is None else safe
 
@@ -376,22 +321,15 @@ class ClosedLoopPRI(Player):
         return pi.copy()
 
     @property
-    def multipliers(self) -> FloatArray | None:
-        """lam [N], the price in reward that is put on each utility now; None without episodes."""
-        if self.with_steps:
-            return None
+    def multipliers(self) -> FloatArray:
+        """lam [N], the price in reward that is put on each utility now."""
         return self.optimism.prices[1:].copy() if self.exploring else self.now.prices.copy()
 
     def certificate(self) -> Intervals | None:
         """What is proved about `recommend()`, in unit scale, at all times at once with probability 1 - delta.
 
-        The counts have a part of delta, and the sample of the policy that was fixed last has the rest. Without episodes
-        the intervals are approximate.
+        The counts have a part of delta, and the sample of the policy that was fixed last has the rest.
         """
-        if self.with_steps:
-            at, batches = self._stretch, self.steering.batches
-            fixed = self.steering.handed_for == at.T
-            return batch_intervals(batches, len(batches) * at.block, self.params.delta) if fixed else None
         pi = self.recommend()
         sample = self._sample() if np.array_equal(pi, self.now.final) else None
         found = proved(self.certifier, self.counts, pi, sample)
@@ -428,15 +366,11 @@ class ClosedLoopPRI(Player):
 
     def _stage_delta(self, stage: int) -> float:
         """The error probability of the sample of a stage (from 0); all stages have the part of delta for samples."""
-        delta = (1 - self.params.counted) * self.params.delta
+        delta = self.params.delta - self.params.counted
         return delta / ((stage + 1) * (stage + 2)) if self.spec.anytime else delta
 
     def phases(self) -> tuple[tuple[str, int], ...]:
-        """Names of the phases and their first episodes or steps; an anytime run with episodes also names its stages."""
-        if self.with_steps:
-            at = self._stretch
-            frozen = math.ceil(self.params.freeze * at.T)
-            return ("exploring and steering", 0), ("steering", frozen), ("testing and steering", at.hand)
+        """Names of the phases and their first episodes; an anytime run also names its stages."""
         clock, table = self.clock, self.table
         found = [("exploration", clock.explored_from)] if clock.explored != clock.explored_from else []
         found += [("improvement", clock.explored)] if clock.explored >= 0 else []
@@ -449,9 +383,6 @@ class ClosedLoopPRI(Player):
 
     def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that were missed or cannot be promised, too few episodes, and a world that depends on the step."""
-        if self.with_steps:
-            said = continuing.untested(self.params.hand_over) if self.certificate() is None else continuing.APPROXIMATE
-            return (*super().warnings(), said)
         clock, table, now, k, anytime = self.clock, self.table, self.now, self.clock.episode, self.spec.anytime
         rho, nothing, over = self.spec.rho, np.zeros(0), k >= table.K or (anytime and k > 0)
         of_bounds = rules.said_of(
@@ -461,7 +392,7 @@ class ClosedLoopPRI(Player):
             now.prices if over else nothing,
             self.params,
         )
-        return (*of_bounds, *self._too_little_seen(), *(steps_warning(self.counts.halves) if self.T == 1 else ()))
+        return (*of_bounds, *self._too_little_seen(), *self.certifier.contradictions(self.counts))
 
     def _too_little_seen(self) -> list[str]:
         """Whether the episodes were too few to see what the problem has to offer."""
@@ -477,8 +408,6 @@ class ClosedLoopPRI(Player):
 
     def explain(self) -> dict[str, Any]:
         """The run as plain values. States and actions are given by index, totals in unit scale."""
-        if self.with_steps:
-            return super().explain()
         clock = self.clock
         visits = self.counts.visits.reshape(self.T, self.spec.S, self.spec.A)
         end = clock.episode if self.exploring else clock.explored
@@ -488,7 +417,8 @@ class ClosedLoopPRI(Player):
             "states reached": f"{int(visits.any(axis=(0, 2)).sum())} of {self.spec.S}",
             "transitions seen": int(self.counts.used[0]),
             "episodes of exploration": clock.explored_before + end - clock.explored_from,
-            **super().explain(),
+            "plans": self.plans,
+            "plans that could not meet the bounds": self.impossible,
             "margin of the policy handed over, unit scale": self.now.margin.round(6).tolist(),
             **rules.decisions(self._model(1).cmdp, self.recommend(), visits),
         }
@@ -496,5 +426,4 @@ class ClosedLoopPRI(Player):
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
         super().restore(state)
-        if not self.with_steps:
-            self.table, self._proved, self._safe = self._timetable(), None, (-1, None)
+        self.table, self._proved, self._safe = self._timetable(), None, (-1, None)

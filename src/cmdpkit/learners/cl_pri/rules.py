@@ -13,79 +13,62 @@ from cmdpkit.estimate.margins import possible
 from cmdpkit.estimate.model import Model, Plan, best_plan
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
-from cmdpkit.learners._closed_loop import Account, Timetable, owed
+from cmdpkit.learners._closed_loop import Account, LoopParams, Timetable, owed
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.params import Params
+from cmdpkit.learners.params import above_zero, at_least_one, at_least_zero
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.tolerances import LP_TOLERANCE, NO_SHORTFALL, NO_SPREAD
+from cmdpkit.model.tolerances import LP_TOLERANCE, NO_GAIN, NO_SHORTFALL, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.model.validate import MIN_DELTA
 from cmdpkit.operators.evaluate import action_values, flow
 
 
 @dataclass(frozen=True)
-class ClosedLoopParams(Params):
+class ClosedLoopParams(LoopParams):
     """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale.
 
     Where nothing else is said, a number was chosen on the development problems of `bench/_suite.py` at 1,000 to 10,000
     episodes, or taken over from the form before, which was; differences below a factor of two could not be seen.
     """
 
-    delta: float = 0.05  # error probability of the certificate; a convention
-    counted: float = 0.25  # share of delta for what counts prove, the rest is for samples; a choice, not measured
     certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
-    freeze: float = 0.8  # share of the run after which nothing new is tried
-    hand_over: float = 0.9  # share of the run after which the policy is fixed and certified; a choice, not measured
-    # Exploration with episodes.
-    exploration_share: float = 0.3  # of the run that exploration may take, at most
-    new_cells: float = 0.03  # exploration ends when it finds no more new cells per episode than this
-    look: int = 10  # episodes between two sweeps over all values
-    widen: float = 0.3  # exploration is looked at whenever it has grown by this share, with an exact plan
-    rate: float = 2.0  # of its prices, over H sqrt(its episodes); from the theory of gradient ascent, up to a factor
-    price: float = 10.0  # the highest price in exploration, and while no feasible plan is known
-    optimism: float = 0.5  # standard errors, and share of what the best known next state would be worth more
-    curiosity: float = 0.005  # of the steps left, divided by visits: a bonus where nothing seems to vary
-    # The loop with episodes.
-    growth: float = 0.1  # a block has this share of the episodes played or left, whichever are fewer
-    bonus: float = 0.35  # of the index of tries: from the index of Gittins for normal arms (Brezzi and Lai 2002)
-    tie: float = 1e-5  # an action that can gain less than this per visit is as good as those of the plan
-    pseudo: float = 2.0  # visits that the average variance of a step counts as, where an action was tried rarely
-    revisit: float = 0.2  # states count as visited at least this share as often as so far, in what is worth a try
-    spend: float = 0.5  # of what plans can repay at allowed prices: what tries may cost, together with the debt
-    reserve: float = 3.0  # standard deviations of bad luck that are kept in reserve
-    steep: float = 2.0  # until `freeze` debts are repaid at this multiple of a bound's own price, at most
-    extra: float = 0.05  # plus this
-    repay_price: float = 100.0  # and never above this: units of reward per unit of utility; yours to choose
-    least: int = 3  # observations without which no plan after `freeze` uses an action
+    # Exploration.
+    exploration_share: float = above_zero(0.3)  # of the run that exploration may take, at most
+    new_cells: float = at_least_zero(0.03)  # exploration ends when it finds no more new cells per episode than this
+    widen: float = above_zero(0.3)  # exploration is looked at whenever it has grown by this share, with an exact plan
+    rate: float = at_least_zero(2.0)  # of its prices, over H sqrt(its episodes); from gradient ascent, up to a factor
+    price: float = at_least_zero(10.0)  # the highest price in exploration, and while no feasible plan is known
+    # Weight of both bonuses of exploration: standard errors, and the gap to the best known next state.
+    optimism: float = at_least_zero(0.5)
+    curiosity: float = at_least_zero(0.005)  # of the steps left, divided by visits: a bonus where nothing seems to vary
+    # The loop.
+    bonus: float = at_least_zero(0.35)  # of the index of tries: that of Gittins for normal arms (Brezzi and Lai 2002)
+    pseudo: float = above_zero(2.0)  # visits that the average variance of a step counts as
+    revisit: float = at_least_zero(0.2)  # states count as visited at least this share as often as so far
+    spend: float = at_least_zero(0.5)  # share of the repayable amount that is available for the debt and tries together
+    reserve: float = at_least_zero(3.0)  # standard deviations of bad luck that are kept in reserve
+    steep: float = at_least_zero(2.0)  # until `freeze` debts are repaid at this multiple of a bound's price, at most
+    extra: float = at_least_zero(0.05)  # plus this
+    repay_price: float = at_least_zero(100.0)  # and never above this: reward per unit of utility; yours to choose
+    least: int = at_least_one(3)  # observations without which no plan after `freeze` uses an action
     # Penalty for missing a bound at the hand-over, as a share of the range of values: the policy's margin, at least the
     # normal quantile of delta, grows as long as it costs less than it saves. Chosen on the problems `unseen` with the
     # seeds 602851, 758828 and 841249 in `bench/_suite.py`.
-    missed: float = 0.1
-    # Worlds without episodes; chosen on the instances of `bench/continuing.py`.
-    prior: float = 1.0  # weight of what other actions of the same state have led to, beside what an action has led to
-    unsure: int = 5  # tries up to which the signals of an action count as 1, the best there is, in drawn models
-    seldom: int = 100  # tries up to which an action may lead where others of its state have led, in the cautious model
-    steering: float = 3.0  # bounds are tightened and loosened by steering / sqrt(t), or by more if needed
-    room: float = 0.8  # share of the room above the bounds that tighter bounds may take
-    haste: float = 3.0  # what is missing can be repaid in the rest of the run divided by this
+    missed: float = at_least_zero(0.1)
 
     def __post_init__(self) -> None:
-        self._expect("delta", MIN_DELTA <= self.delta < 1, f"at least {MIN_DELTA:g} and below 1")
-        self._expect("counted", 0 < self.counted < 1, "between 0 and 1")
-        for name in ("widen", "growth", "pseudo", "prior", "steering", "haste"):
-            self._expect(name, getattr(self, name) > 0, "more than 0")
-        for name in (
-            *("new_cells", "rate", "price", "optimism", "curiosity", "bonus", "tie", "revisit", "spend", "reserve"),
-            *("steep", "extra", "repay_price", "missed", "unsure", "seldom"),
-        ):
-            self._expect(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("look", "least"):
-            self._expect(name, getattr(self, name) >= 1, "at least 1")
-        self._expect("room", 0 < self.room <= 1, "above 0, at most 1")
-        self._expect("exploration_share", 0 < self.exploration_share <= self.freeze, "above 0, at most freeze")
-        self._expect("freeze", 0 < self.freeze <= self.hand_over, "above 0, at most hand_over")
-        self._expect("hand_over", self.hand_over < 1, "less than 1")
+        super().__post_init__()
+        self._expect("exploration_share", self.exploration_share <= self.freeze, f"at most freeze = {self.freeze:g}")
+
+    @property
+    def counted(self) -> float:
+        """The part of delta for what the counts prove; samples of the policy have the rest."""
+        return self.delta / 4
+
+    @property
+    def look(self) -> int:
+        """Episodes between two sweeps over all values in exploration: those of which a block has one."""
+        return round(1 / self.growth)
 
 
 def timetable(spec: Spec, p: ClosedLoopParams, stage: int = 0, explored: int = 0) -> Timetable:
@@ -205,14 +188,14 @@ def tries(
 
 
 def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, p: ClosedLoopParams) -> FloatArray:
-    """The largest n whose index  mean + t sd / sqrt(n)  exceeds `tie`, by bisection; t is explained at `tries`."""
+    """The largest n whose index  mean + t sd / sqrt(n)  exceeds `NO_GAIN`, by bisection; t is explained at `tries`."""
     low, high = np.full(mean.shape, -5.0), np.log(np.maximum(visits, 1.0)) + 3.0
     for _ in range(16):  # n is then known to 0.1 %
         middle = (low + high) / 2
         n = np.exp(middle)
         freedom = n + p.pseudo
         t = np.sqrt(freedom * np.expm1((p.bonus * np.log1p(visits / n)) ** 2 / freedom))
-        worth = mean + t * sd / np.sqrt(n) > p.tie
+        worth = mean + t * sd / np.sqrt(n) > NO_GAIN
         low, high = np.where(worth, middle, low), np.where(worth, high, middle)
     found: FloatArray = np.exp(low)
     return found

@@ -355,8 +355,12 @@ def solution_map(found: Solution, kind: str = "policy", *, signal: str = "reward
 
 @styled
 def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = None) -> Figure:
-    """The likeliest action at every step and state; dots mark draws, and where ``reach`` [H, S] is 0, it is white."""
+    """The likeliest action at every step and state; dots mark draws, and where ``reach`` [H, S] is 0, it is white.
+
+    Of more than a few actions, those that are numbered have colours in their order, and all others are hatched too.
+    """
     from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Rectangle
 
     H, S, A = policy.shape
     if H * S > MOST_CELLS:
@@ -373,16 +377,23 @@ def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = 
         action[reach.T <= NEGLIGIBLE] = np.nan
         draws &= reach.T > NEGLIGIBLE
     used = np.unique(action[~np.isnan(action)]).astype(int)
-    colours = [COLOURS[a % len(COLOURS)] for a in range(A)]
+    kinds = list(range(A)) if len(COLOURS) >= A else used.tolist()  # actions that have a look
+    looks = dict(zip(kinds, style.areas_of([policy.action_names[a] for a in kinds]), strict=True))
+    colours = [looks.get(a, (BLACK, ""))[0] for a in range(A)]
     width, height = style.size_of(size)
     figure, axes = style.canvas(1, 1, (width or min(3 + 0.22 * H, 12.0), height or min(1.5 + 0.22 * S, 12.0)))
     axis = axes[0][0]
     axis.imshow(action, aspect="auto", cmap=ListedColormap(colours), vmin=-0.5, vmax=A - 0.5, interpolation="nearest")
+    for hatch in sorted({hatch for _, hatch in looks.values() if hatch}):
+        cells = np.isin(action, [a for a in used if looks[a][1] == hatch])
+        edges = np.arange(H + 1) - 0.5, np.arange(S + 1) - 0.5
+        axis.pcolor(*edges, np.ma.masked_where(~cells, action), hatch=hatch, alpha=0.0, edgecolor=BLACK, linewidth=0)
     for state, step in np.argwhere(draws):
         axis.plot(step, state, "o", markersize=5, markerfacecolor="white", markeredgecolor=BLACK)
     _name_axes(axis, policy)
-    for a in used:  # lines without points, for the legend
-        axis.plot([], [], "s", markersize=8, color=colours[a], label=label(policy.action_names[a]))
+    for a in used.tolist():  # empty areas, for the legend
+        colour, hatch = looks[a]
+        axis.add_patch(Rectangle((0, 0), 0, 0, facecolor=colour, hatch=hatch, label=label(policy.action_names[a])))
     if draws.any():
         axis.plot([], [], "o", markerfacecolor="white", markeredgecolor=BLACK, linestyle="none", label="draws")
     legend_below(figure)

@@ -154,11 +154,10 @@ def _said(found: PolicyComparison, simple: Simplified | None, given: Mapping[str
         draws = counted(simple.after.draws, "stochastic decision")
         size = draws if best.cmdp.criterion.stationary else f"{counted(simple.after.phases, 'phase')}, {draws}"
         said.append(f"A simple plan ({size}) is worth {short(simple.value, 5)}, {_less(simple.lost, best.value)}.")
-    if best.cmdp.N and best.binds.any():
-        n = int(np.argmax(best.shadow_prices))
-        c = best.cmdp.constraints[n]
-        price = short(float(best.shadow_prices[n]), 4)
-        said.append(f"The dearest bound is {label(c.name)} {bounded(c)}: relaxing it gains {price} per unit{c.unit}.")
+    for c, price, binds in zip(best.cmdp.constraints, best.shadow_prices, best.binds, strict=True):
+        if binds:  # prices have units of their own, so no bound is called the most expensive
+            gain = short(float(price), 4)
+            said.append(f"Relaxing the bound {label(c.name)} {bounded(c)} gains {gain} per unit{c.unit}.")
     return said
 
 
