@@ -141,7 +141,7 @@ def checked(truth: Truth, seed: int, *, declared: bool = False) -> Checked:
             if safe is not None and np.any(truth.totals(safe[0])[1:] < truth.spec.rho - 1e-9):
                 found = found._replace(sizes=False, always=False)
         right = statements(certifier, truth, pis)
-        noticed = found.noticed or (declared and steps_differ(counts.halves))
+        noticed = found.noticed or (declared and steps_differ(counts.parts, counts.part_moves))
         found = Checked(
             sizes=found.sizes and (right or k not in SIZES),
             always=found.always and right,

@@ -15,6 +15,7 @@ from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.planning import planned
 from cmdpkit.learners.ucrl_cmdp import optimistic_model
 from cmdpkit.operators.chains import stationary_values
+from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk
 from counted import let_see, seen
@@ -83,7 +84,7 @@ def test_the_extended_program_by_columns_agrees_with_the_same_program_written_ou
         rho = rng.uniform(0.3, 0.8, N)
         start = np.eye(S)[0]
         model = optimistic_model(box_of(lo[None], up[None], start, start), signals, rho, allowed)
-        kernel = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S)).toarray()
+        kernel = matrix_of(model.rows, S).toarray()
         kernel = kernel.reshape(S, A, S)
         assert (kernel >= lo - 1e-12).all() and (kernel <= up + 1e-12).all()
         np.testing.assert_allclose(kernel.sum(axis=2), 1)

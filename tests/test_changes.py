@@ -94,7 +94,9 @@ def test_everything_is_counted_in_the_period_it_belongs_to(episodes, by_step):
     np.testing.assert_array_equal(np.pad(seen.starts, ((0, PERIODS - len(seen.starts)), (0, 0))), starts)
 
 
-def test_pieces_and_resumed_runs_count_the_same_bits(tmp_path):
+@pytest.mark.parametrize("at_once", [1, 10_000])
+def test_pieces_and_resumed_runs_count_the_same_bits(at_once, monkeypatch):
+    monkeypatch.setattr(by_period, "FEWEST_NEW", at_once)
     whole, _ = played(Machine(quits=0.1), 300)
     pieces = world_of(Machine(quits=0.1))
     learner, rng = load("triple-q")(pieces.spec(300)), stream(0)
@@ -111,15 +113,19 @@ def test_pieces_and_resumed_runs_count_the_same_bits(tmp_path):
 def test_a_saved_run_whose_periods_were_tampered_with_is_refused():
     world, _ = played(Machine(), 50)
     state = world.state()
-    for name, place, value in (("link", -1, 10**6), ("link", 0, 0), ("next", 0, 99), ("head", 0, 10**6)):
+    for name, place, value in (("new_keys", -1, 10**6), ("new_keys", 0, -1), ("table", None, 0), ("kept", None, 0)):
         bad = {**state, f"periods/{name}": state[f"periods/{name}"].copy()}
-        bad[f"periods/{name}"][place] = value
+        if place is None:
+            bad[f"periods/{name}"] = np.zeros((3, 3))
+        else:
+            bad[f"periods/{name}"][place] = value
         with pytest.raises(ck.CmdpkitError, match="by periods of time does not fit"):
             world_of(Machine()).restore(bad)
 
 
 def test_what_does_not_fit_is_left_out_and_the_rest_is_still_right(monkeypatch):
-    monkeypatch.setattr(by_period, "MOST_ENTRIES", 9)
+    monkeypatch.setattr(by_period, "MOST_ROWS", 60)
+    monkeypatch.setattr(by_period, "FEWEST_NEW", 1)
     env = Machine(quits=0.1)
     world, _ = played(env, 200)
     counts, _ = expected_counts(env, 200, False)

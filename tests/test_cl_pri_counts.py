@@ -82,12 +82,12 @@ def test_a_world_that_depends_on_the_step_is_noticed_and_one_that_does_not_is_no
     spec = Spec.of(changing, 2000)
     learner = ClosedLoopPRI(Spec(spec.H, spec.S, spec.A, spec.K, spec.rho, spec.allowed, stationary=True))
     learner.run(Source.of(changing), stream(1), 2000)
-    assert compared(learner.counts.halves).p < 1e-100
-    assert any("depend on the step" in note for note in learner.warnings())
+    assert compared(learner.counts.part_moves).p < 1e-100
+    assert any("depends on the step" in str(note) for note in learner.warnings())
     for seed in range(5):
         still = ClosedLoopPRI(Spec.of(envs.build("random", S=6, A=3, H=8, N=1, stationary=True, seed=seed), 3000))
         still.run(Source.of(envs.build("random", S=6, A=3, H=8, N=1, stationary=True, seed=seed)), stream(seed), 3000)
-        assert not steps_differ(still.counts.halves)
+        assert not steps_differ(still.counts.parts, still.counts.part_moves)
 
 
 def test_a_half_that_misses_an_outcome_by_chance_is_no_contradiction_and_halves_that_differ_are_one():

@@ -145,10 +145,10 @@ def test_a_killed_command_continues_and_a_finished_one_is_not_repeated(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     (saved,) = (tmp_path / "a").glob("*.run.npz")
-    assert saved.stat().st_size > 0 and not list((tmp_path / "a").glob("*.parquet"))
+    assert saved.stat().st_size > 0 and not list((tmp_path / "a").glob("*.record.npz"))
     first = answer(*LEARN, "3000", "--out", str(tmp_path / "b"))
     kept = {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
-    assert sorted(name.split(".", 1)[1] for name in kept) == ["json", "parquet", "policy.json"]
+    assert sorted(name.split(".", 1)[1] for name in kept) == ["policy.json", "record.npz"]
     assert answer(*LEARN, "3000", "--out", str(tmp_path / "b")) == first, "read back, its seconds included"
     assert kept == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
 

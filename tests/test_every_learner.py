@@ -327,11 +327,6 @@ def test_unknown_names_are_answered_with_the_nearest():
         load(Spec)
 
 
-def test_the_published_algorithm_and_ours_have_a_name_each():
-    assert cmdpkit.learners.current_name("pri", "practical") == "mf-pri"
-    assert cmdpkit.learners.current_name("pri", "theory") == "pri"
-
-
 def test_help_needs_no_compiler():
     code = "import sys; from cmdpkit.cli import app; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

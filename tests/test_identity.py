@@ -23,7 +23,7 @@ from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.study import Study, load_settings, model_of, save_settings
 from records import make_record
 
-OLD = Path(__file__).parent / "data" / "records-0.1"  # made by version 0.1
+OLD = Path(__file__).parent / "data" / "records-0.2"  # made by version 0.2
 
 # -- what was asked ----------------------------------------------------------------------------------------------------
 
@@ -227,57 +227,59 @@ def test_seeds_that_make_no_difference_are_one_sample_without_an_interval():
     assert not once.deterministic, "a single seed shows nothing"
 
 
-# -- records of version 0.1 --------------------------------------------------------------------------------------------
+# -- records of version 0.2 --------------------------------------------------------------------------------------------
 
 
-def test_records_of_version_0_1_are_read_in_todays_terms():
-    study = Study.load(OLD)
-    found = {(r.run.algo, r.run.seed): r.run for r in study.records}
-    assert set(found) >= {("triple-q", 0), ("triple-q", 1), ("dope", 3)} and len(found) == 4
-    run = found["triple-q", 0]
-    assert (run.env, run.bounds, run.noise) == ("paper/synthetic", {"utility": 1.9}, "bernoulli")
-    assert run.params == {} and run.code == "" and study.table()[-1]["code"] == "unknown"
-    assert found["dope", 3].baseline and found["dope", 3].env == "paper/lower-bound:p=0.25"
-    (failure,) = study.failures
-    assert (failure.run.env, failure.run.bounds, failure.run.noise) == ("paper/grid", {"cost": 0.3}, "bernoulli")
-    assert "code unknown" in study.remarks()[0]
-
-
-def test_the_numbers_of_a_record_of_version_0_1_are_those_that_it_printed():
-    """The regrets were printed by version 0.1 when it made the records, and today's code comes to the same.
+def test_the_numbers_of_a_record_of_version_0_2_are_those_that_it_printed():
+    """The regrets were printed by version 0.2 when it made the records, and today's code comes to the same.
 
     To the bit in what was played. Regrets also contain the optimum, whose last bit depends on the linear algebra of the
     processor: 40 times as much may come of it.
     """
-    records = [r for r in Study.load(OLD).records if r.run.algo == "triple-q"]
-    assert [r.regret for r in records] == [11.547721488640157, 8.02901811736232]
-    bounds, noise = {"utility": 1.9}, "bernoulli"
-    today = ck.learn("paper/synthetic", "triple-q", episodes=40, seed=0, bounds=bounds, noise=noise)
-    for name, then in records[0].curves.items():
+    study = Study.load(OLD)
+    assert [(r.run.algo, r.run.seed) for r in study.records] == [("triple-q", 0), ("triple-q", 1), ("cl-pri", 0)]
+    assert [r.regret for r in study.records] == [11.547721488640157, 8.02901811736232, 216.1326628866952]
+    (failure,) = study.failures
+    assert (failure.run.env, failure.run.bounds, failure.reason) == ("paper/grid", {"cost": 0.3}, "it was too dark")
+    today = ck.learn("paper/synthetic", "triple-q", episodes=40, seed=0, bounds={"utility": 1.9}, noise="bernoulli")
+    old = study.records[0]
+    assert list(old.curves) == list(today.curves) and old.policy == today.policy
+    for name, then in old.curves.items():
         np.testing.assert_allclose(
             today.curves[name], then, rtol=0, atol=1e-13 if "regret" in name else 0, err_msg=name
         )
-    assert model_of(records[0].run) == ck.load("paper/synthetic").with_bounds(utility=1.9)
+    assert model_of(old.run) == ck.load("paper/synthetic").with_bounds(utility=1.9)
 
 
-def test_an_old_record_stands_for_no_new_run_and_is_shown_apart(tmp_path):
+def test_an_old_record_is_kept_and_stands_for_no_run_of_changed_code(tmp_path):
     shutil.copytree(OLD, tmp_path / "runs")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "runs").iterdir()}
     asked = [{"model": "paper/synthetic", "bounds": {"utility": 1.9}}], ["triple-q"]
     study = bench(*asked, episodes=40, seeds=2, noise="bernoulli", out=tmp_path / "runs", executor="serial")
-    assert len(study) == 2 and all(record.run.code for record in study.records)
+    assert len(study) == 2
+    assert before.items() <= {path.name: path.read_bytes() for path in (tmp_path / "runs").glob("*.*")}.items()
     everything = Study.load(tmp_path / "runs")
     labels = [g.label for g in everything.groups() if g.run.algo == "triple-q"]
-    assert sorted(labels)[1] == "triple-q (code unknown)" and sorted(labels)[0].startswith("triple-q (code ")
-    page = everything.to_html(tmp_path / "report.html").read_text()
-    assert "code unknown" in page and "was run with different code" in page
+    assert len(labels) == 2 and all(label.startswith("triple-q (code ") for label in labels)
+    assert "was run with different code" in everything.to_html(tmp_path / "report.html").read_text()
 
 
-def test_an_old_record_that_was_altered_is_refused(tmp_path):
-    for path in OLD.glob("43933ca1*"):
-        shutil.copy(path, tmp_path)
-    path = next(tmp_path.glob("*.json"))
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 5'))
-    with pytest.raises(ValueError, match="checksum does not fit"):
+def test_an_old_record_that_cannot_be_read_says_what_to_do(tmp_path, monkeypatch):
+    shutil.copytree(OLD, tmp_path / "runs")
+    path = next((tmp_path / "runs").glob("0f4e*.json"))
+    good = path.read_text()
+    path.write_text(good.replace('"seed": 0', '"seed": 5'))
+    with pytest.raises(ValueError, match=r"0f4e.*\.json belongs to another run"):
+        store.load_records(tmp_path)
+    path.write_text(good.replace('"schema": 2', '"schema": 1'))
+    with pytest.raises(ValueError, match=r"was written by version 0\.1, whose records cmdpkit 0\.2 was the last"):
+        store.load_records(tmp_path)
+    path.write_text(good)
+    path.with_suffix(".parquet").unlink()
+    with pytest.raises(ValueError, match="are not a complete record"):
+        store.load_records(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"was written by cmdpkit 0\.2 .* pip install 'cmdpkit\[frames\]'"):
         store.load_records(tmp_path)
 
 
@@ -312,15 +314,15 @@ def test_a_study_loaded_from_its_folder_has_models_title_and_published_figures(t
     page = study.to_html(tmp_path / "report.html").read_text()
     assert "<h1>A title" in page and "A sentence &lt;b&gt;." in page and "price" in page
     path = tmp_path / "study.json"
-    path.write_text(path.read_text().replace("A title", "B title"))
+    path.write_text(path.read_text()[:-9])
     with pytest.raises(ValueError, match=r"study\.json is damaged"):
         load_settings(tmp_path)
 
 
 def test_the_manifest_says_which_code_made_it_and_from_which_commit(tmp_path):
     record = ck.learn("paper/synthetic", "triple-q", episodes=5, bounds={"utility": 1.9})
-    document = json.loads(store.save_record(record, tmp_path).read_text())
-    assert document["run"]["code"] == code.code_digest(resolve("triple-q")) and document["schema"] == 2
+    document = json.loads(bytes(np.load(store.save_record(record, tmp_path))["header"]))
+    assert document["run"]["code"] == code.code_digest(resolve("triple-q")) and document["schema"] == 3
     assert document["run"]["bounds"] == {"utility": 1.9}
     again = store.load_record(tmp_path, record.run.key)
     assert again.checkout == record.checkout and again.run == record.run

@@ -279,6 +279,7 @@ def test_sweeps_end_at_the_goal_and_find_the_average():
     kernel = Kernel.from_dense(P.reshape(1, 2, 1, 2))
     rows, x = Rows.of(kernel.indptr, kernel.successors, kernel.prob, 2, 1), np.array([[3.0, 1.0, 0.0], [0.0, 1.0, 6.0]])
     Y, widths, low, high = np.zeros((2, 3)), np.zeros(100), np.zeros(3), np.zeros(3)
-    n = sweeps(rows, x, Y, np.zeros((2, 3)), 0.9, True, 1e-12, widths, low, high)
+    no = np.zeros(0)
+    n = sweeps(rows, x, Y, np.zeros((2, 3)), 0.9, True, no, no, 1e-12, widths, low, high)
     assert n < 100 and widths[n - 1] <= 1e-12 < widths[n - 2]
     assert np.allclose((low + high) / 2, [1, 1, 4], rtol=0, atol=1e-12)  # a third of the time in the first state

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cmdpkit.estimate.boxes import confidence_box, means_of, new_belief, point, refresh
-from cmdpkit.estimate.counts import Counts, compare_halves, count_start
+from cmdpkit.estimate.counts import Counts, compare_move, compare_signals, count_start
 from counted import bonus_of, cell, count_move, count_step, no_counts
 
 pytestmark = pytest.mark.compiled
@@ -25,9 +25,10 @@ def count(counts: Counts, episode: Episode) -> None:
     count_start(counts, episode[0][0])
     for h, (s, a, signals) in enumerate(episode):
         count_step(counts, A, h, s, a, signals)
+        compare_signals(counts, cell(counts, A, h, s, a), h, H, signals[None], 0)
         if h + 1 < H:
             count_move(counts, A, h, s, a, episode[h + 1][0])
-            compare_halves(counts, cell(counts, A, h, s, a), h, H, episode[h + 1][0], signals[None], 0)
+            compare_move(counts, cell(counts, A, h, s, a), h, H, episode[h + 1][0])
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -109,20 +110,24 @@ def test_a_belief_refreshed_now_and_then_is_the_one_made_at_once(pooled, boxed):
     np.testing.assert_array_equal(belief.transition_bonus(H), bonus_of(means, log, H))
 
 
-def test_pooled_counts_keep_the_halves_of_an_episode_apart():
+PART = [0, 1, 3]  # of each of the H steps
+
+
+def test_pooled_counts_keep_the_parts_of_an_episode_apart_to_its_last_step():
     counts, seen = no_counts(H, S, A, N, pooled=True), episodes(np.random.default_rng(4), 25)
     for episode in seen:
         count(counts, episode)
     for s, a in np.ndindex(S, A):
-        for half in range(2):
-            steps = [
-                (signals, episode[h + 1][0])
-                for episode in seen
-                for h, (s_h, a_h, signals) in enumerate(episode)
-                if (s_h, a_h) == (s, a) and h + 1 < H and 2 * h // H == half
-            ]
-            record = counts.halves[s * A + a, half]
-            assert record[0] == len(steps)
-            assert record[1] == pytest.approx(sum(counts.marks[s_next] for _, s_next in steps))
-            assert record[3::2] == pytest.approx(sum((x for x, _ in steps), np.zeros(1 + N)))
-    assert len(no_counts(H, S, A, N).halves) == 0
+        for part in range(4):
+            earned, reached = [], []
+            for episode in seen:
+                for h, (s_h, a_h, signals) in enumerate(episode):
+                    if (s_h, a_h) == (s, a) and PART[h] == part:
+                        earned.append(signals)
+                        reached += [episode[h + 1][0]] if h + 1 < H else []
+            record, moves = counts.parts[s * A + a, part], counts.part_moves[s * A + a, part]
+            assert (record[0], moves[0]) == (len(earned), len(reached))
+            assert record[1::2] == pytest.approx(sum(earned, np.zeros(1 + N)))
+            assert record[2::2] == pytest.approx(sum((x**2 for x in earned), np.zeros(1 + N)))
+            assert moves[1::2] == pytest.approx(counts.marks[:, reached].sum(axis=1))
+    assert len(no_counts(H, S, A, N).parts) == len(no_counts(H, S, A, N).part_moves) == 0

@@ -8,7 +8,7 @@ import pytest
 import cmdpkit as ck
 import stationary_rational as rational
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.exact.stationary.sources import Plans
+from cmdpkit.exact.stationary.plans import Plans, found_of
 from stationary_adversarial import FAMILIES, examine, instance
 from stationary_oracle import optimum, random_model
 
@@ -86,7 +86,7 @@ def test_values_of_policies_are_as_far_from_the_exact_ones_as_is_proved_at_most(
         rows = source.problem.rows
         p = rng.random(rows.R) ** 4
         p /= np.bincount(rows.owner, p, rows.S)[rows.owner]
-        found = source._found(Plans([p], np.ones(1)))
+        found = found_of(source, Plans([p], np.ones(1)))
         exact = rational.values_of(made.model, found.policy)
         for told, least, true in zip(found.totals, found.least, exact, strict=True):
             assert abs(Fraction(float(told)) - true) <= Fraction(float(told - least)), k

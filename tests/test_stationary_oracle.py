@@ -8,6 +8,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.stationary.careful import improve
 from stationary_oracle import bounded, exact_discounted, model_of, optimum, random_model
 
 CRITERIA = [("discounted", 0.5), ("discounted", 0.95), ("discounted", 0.9999), ("average", 1.0)]
@@ -132,12 +133,11 @@ def test_any_vector_proves_a_bound_and_better_ones_a_tighter_one():
         nothing = np.zeros((0, *r.shape))
         source = columns_of(model_of(P, r, nothing, mu, "discounted", 0.9)).source
         best = optimum(P, r, nothing, np.zeros(0), mu, "discounted", 0.9)
-        engine = source.engine
-        engine.price(np.ones(1), 0.0, 1e-15)
-        h, noise, bounds = engine.Y.copy(), rng.normal(size=engine.Y.shape), []
+        part, best_policy = source.part, source.best_policy(np.ones(1), 0.0, 1e-15)
+        noise, bounds = rng.normal(size=best_policy.Y.shape), []
         for size in (0.0, 0.01, 1.0, 100.0):
-            engine.Y = h + size * noise
-            bounds.append(source._own(np.array([engine.greedy(np.ones(1), engine.X[0])[0]]))[0])
+            policy = best_policy._replace(Y=best_policy.Y + size * noise)
+            bounds.append(source.scale.own(np.array([improve(part, policy, np.ones(1), part.X[0]).bound]))[0])
         assert bounds == sorted(bounds)
         assert bounds[0] == pytest.approx(best, abs=1e-7) and bounds[0] >= best - 1e-7
 

@@ -23,7 +23,7 @@ def random_graph(N: int, seed: int, **criterion: object) -> ck.CMDP:
     constraints = [ck.at_least(f"g{n}", 0.0, g[0]) for n, g in enumerate(base.g)]
     cmdp = ck.CMDP(base.kernel, base.r[0], constraints=constraints, **criterion)
     pool = columns_of(cmdp)
-    assert not pool.source.engine.direct, "this model would not be solved by sweeps"
+    assert not pool.source.direct, "this model would not be solved by sweeps"
     _, free, _ = pool.price(np.eye(1, 1 + N)[0])
     _, weights, _ = pool.reach(np.full(N, -2.0), np.ones(N))
     best = sum(x * c.w for x, c in pool.parts(weights))

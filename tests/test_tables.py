@@ -337,8 +337,6 @@ def test_the_report_gives_its_summary_instead_and_writes_nothing_unless_told_whe
         refused = run("report", str(tmp_path / "runs"), "--table", form, "--out", str(target))
         assert refused.exit_code == 1 and "--force replaces it" in refused.stderr
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == kept
-    refused = run("report", str(tmp_path / "runs"), "--table", "latex", "--tensorboard", str(tmp_path / "events"))
-    assert refused.exit_code == 2 and "--tensorboard goes with the report" in refused.stderr
 
 
 # -- the width of a terminal -------------------------------------------------------------------------------------------

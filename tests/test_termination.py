@@ -1,4 +1,8 @@
-"""The search for an optimum ends: small average models with several classes, where it once went round in circles."""
+"""The search for an optimum ends: small average models with several classes, where it once went round in circles.
+
+Two families of models with whole-number rewards: in one, runs settle in single states that are never left; in the
+other, in classes of one or more states, between which some actions move.
+"""
 
 import contextlib
 import time
@@ -18,7 +22,7 @@ CHECKED = 25  # one model in this many is also compared with exact fractions
 
 
 def settling_model(rng: np.random.Generator, single: bool) -> ck.CMDP:
-    """Whole numbers, three or four states, of which two or more are never left, and one bound; perhaps one policy."""
+    """Three or four states, of which two or more are never left, and one bound; perhaps one policy."""
     S, A = int(rng.integers(3, 5)), 1 if single else int(rng.integers(1, 4))
     P = np.zeros((S, A, S))
     for s in range(S):
@@ -28,6 +32,25 @@ def settling_model(rng: np.random.Generator, single: bool) -> ck.CMDP:
             P[s, a, successors] = weights / weights.sum()
     closed = range(S - int(rng.integers(2, S)), S)
     P[closed] = np.eye(S)[closed, None]
+    return with_whole_numbers(rng, P)
+
+
+def grouped_model(rng: np.random.Generator, single: bool) -> ck.CMDP:
+    """Three or four states in up to three groups that most actions do not leave, and one bound; perhaps one policy."""
+    S, A = int(rng.integers(3, 5)), 1 if single else int(rng.integers(2, 4))
+    group, P = rng.integers(0, 3, S), np.zeros((S, A, S))
+    for s in range(S):
+        for a in range(A):
+            near = np.flatnonzero(group == group[s]) if rng.random() < 0.7 else np.arange(S)
+            successors = rng.choice(near, min(len(near), int(rng.integers(1, 4))), replace=False)
+            weights = rng.integers(1, 6, len(successors))
+            P[s, a, successors] = weights / weights.sum()
+    return with_whole_numbers(rng, P)
+
+
+def with_whole_numbers(rng: np.random.Generator, P: np.ndarray) -> ck.CMDP:
+    """Whole-number rewards and costs from 0 to 9, and a bound on the average cost."""
+    S, A, _ = P.shape
     start = rng.integers(0, 5, S) + np.eye(S, dtype=int)[0]
     r, g = rng.integers(0, 10, (2, S, A)).astype(float)
     bound = ck.at_most("g", float(rng.integers(0, 10)), g)
@@ -49,15 +72,13 @@ def longest(models: list[ck.CMDP]) -> tuple[int, float]:
     return rounds, seconds
 
 
-def models(single: bool, count: int) -> list[ck.CMDP]:
-    return [settling_model(np.random.default_rng([37, single, k]), single) for k in range(count)]
-
-
 @pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("family", [settling_model, grouped_model])
 @pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.long)])
-def test_models_that_settle_in_one_of_several_classes_are_answered_at_once(single, count):
-    longest(models(single, 5))  # loads and compiles what all need
-    rounds, seconds = longest(models(single, count))
+def test_models_that_settle_in_one_of_several_classes_are_answered_at_once(family, single, count):
+    models = [family(np.random.default_rng([37, single, k]), single) for k in range(count)]
+    longest(models[:5])  # loads and compiles what all need
+    rounds, seconds = longest(models)
     assert rounds <= MAX_ROUNDS
     assert seconds <= MAX_SECONDS
 

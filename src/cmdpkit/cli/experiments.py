@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -171,7 +170,6 @@ def show(
 @verb(
     "report runs/quickstart",
     "report runs/quickstart --out quickstart.html",
-    "report runs/quickstart --tensorboard events     (then: tensorboard --logdir events)",
     "report runs/quickstart --table latex --out summary.tex",
     "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
 )
@@ -198,12 +196,7 @@ def report(
             callback=shared.one_form,
         ),
     ] = None,
-    tensorboard: Annotated[
-        Path | None, Option(metavar="DIR", help="Write the curves for TensorBoard as well, into this folder.")
-    ] = None,
-    force: Annotated[
-        bool, Option("--force", help="Replace a file that exists; write into a folder that is not empty.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
     algo: Algos = None,
     env: Envs = None,
     label: Labels = None,
@@ -220,13 +213,11 @@ def report(
 
     folder = Path(target)
     if not folder.is_dir():
-        others = {"--table": table, "--tensorboard": tensorboard, "--algo": algo, "--env": env, "--label": label}
+        others = {"--table": table, "--algo": algo, "--env": env, "--label": label}
         _report_plan(target, out, today, force, as_json, [name for name, value in others.items() if value])
         return
     if today is not None:
         raise BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
-    if table is not None and tensorboard is not None:
-        raise BadParameter("--tensorboard goes with the report, not with --table", param_hint="--tensorboard")
     if table is None:
         _check_page(out)
     shared.refuse_existing(out, force)
@@ -237,15 +228,12 @@ def report(
         else:
             shared.wrote(write_text(out, joined(study.summary(), table), overwrite=force), as_json)
         return
-    written = [] if tensorboard is None else study.to_tensorboard(tensorboard, overwrite=force)
     path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
         counts = {"runs": len(study.records), "failures": len(study.failures)}
-        shared.say_json({"report": str(path), **counts, "tensorboard": [str(run) for run in written]})
+        shared.say_json({"report": str(path), **counts})
     else:
         typer.echo(f"{path}: {counted(len(study.records), 'run')}")
-        if tensorboard is not None:
-            typer.echo(f"{tensorboard}: to look at it, tensorboard --logdir {shlex.quote(str(tensorboard))}")
 
 
 @verb(

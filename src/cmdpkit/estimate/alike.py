@@ -43,29 +43,26 @@ def several_marks(S: int, marks: int = 3) -> FloatArray:
     return np.concatenate((np.linspace(0.0, 1.0, S)[None], drawn))
 
 
-def mark_of_each(S: int) -> FloatArray:
-    """[S]: one fixed random number per state, where a single mark has to do."""
-    return np.random.default_rng(S).random(S)
-
-
 def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
     """Room for what is observed: number, then sum and squares of every quantity, by cell and group."""
     return np.zeros((cells, groups, 1 + 2 * quantities))
 
 
-def steps_differ(records: FloatArray) -> bool:
-    """Whether what a learner recorded in two halves of the steps contradicts that all steps behave alike."""
-    return bool(steps_warning(records))
+def steps_differ(signals: FloatArray, moves: FloatArray) -> bool:
+    """Whether what a learner recorded by parts of the episode contradicts that all steps behave alike."""
+    return bool(steps_warning(signals, moves))
 
 
-def steps_warning(records: FloatArray, error: float = 1e-4) -> tuple[str, ...]:
+def steps_warning(signals: FloatArray, moves: FloatArray, error: float = 1e-4) -> tuple[str, ...]:
     """What a user is told where that is so; ``error`` is small because a run looks more than once."""
-    p = compared(records).p
+    p = together(compared(signals), compared(moves)).p
     if p >= error:
         return ()
     return (
-        f"the world was declared not to depend on the step, but in the first and the second half of the steps the same "
-        f"actions in the same states have different consequences (p = {p:.2g}): declare it as depending on the step",
+        "the steps were taken to behave alike, but the same actions in the same states have different consequences at "
+        f"different steps (p = {p:.2g}). Either the world depends on the step: declare it (stationary=False for a "
+        "Gymnasium environment, a model with a step axis). Or the state is too coarse, as where an observation was cut "
+        "into few cells: make it finer",
     )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate import within
+from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.counts import Counts, signal_means, signal_squares, signals_of, steps_of
 from cmdpkit.estimate.extended import PairSource
 from cmdpkit.estimate.intervals import Intervals, Part
@@ -35,6 +36,11 @@ from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.compiled import call, readonly
 from cmdpkit.model.tolerances import CLEAR_OF_ROUNDING, FEASIBLE, MAX_UNEXPLAINED_GAP, NO_SPREAD, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+
+NOISY = (
+    "the world was declared noiseless, but the same action in the same state and step has earned different signals: "
+    "the certificate allows for noise"
+)
 
 
 class Bound(NamedTuple):
@@ -56,7 +62,7 @@ class Certifier:
             raise CmdpkitError(f"delta is {delta!r}, expected a probability between 0 and 1, both excluded")
         self.allowed, self.rho, self.T, self.delta = readonly(allowed), rho, T, delta
         (self.H, S, A), M = allowed.shape, 1 + len(rho)
-        self.noiseless, self.contradicted = noiseless, False
+        self.noiseless, self.contradicted = noiseless, False  # the latter: whether signals vary all the same
         self.sides, self.work = within.new_sides(T, S, A, M), within.new_work(self.H, S, A, M)
         self.counts: Counts | None = None
         self._bound: Bound | None = None
@@ -88,6 +94,11 @@ class Certifier:
         log = math.log(self.number_of_intervals() / self.delta)
         # It is always compiled, because lgamma of Python and of C differ in the last bits.
         within.update_sides(counts, self.sides, log, self.noiseless)
+
+    def contradictions(self, counts: Counts) -> tuple[str, ...]:
+        """What the counts contradict of the declarations about the world, in sentences."""
+        varied = self.contradicted or (self.noiseless and _varies(counts, 1 + len(self.rho)))
+        return (*steps_warning(counts.parts, counts.part_moves), *((NOISY,) if varied else ()))
 
     def restrict(self, allowed: BoolArray) -> None:
         """From now on only policies with these actions [H, S, A] compete; intervals stay those of all actions."""

@@ -18,6 +18,7 @@ from cmdpkit.estimate.boxes import Box, box_of
 from cmdpkit.estimate.counts import Counts, dense_moves, signal_squares, signals_of
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.row_lists import matrix_of, rows_of
 from cmdpkit.simulate.random import Stream, generator
 
 Model: TypeAlias = Arrays
@@ -121,7 +122,7 @@ def with_patience(model: Model, seen: Seen, steps: float) -> Model:
 def chain_of(model: Model, pi: FloatArray) -> Any:
     """Sparse transition matrix [S, S] of the policy pi [S, A]."""
     S, A = pi.shape
-    P = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S))
+    P = matrix_of(model.rows, S)
     drawn = sparse.csr_array((pi.reshape(-1), (np.repeat(np.arange(S), A), np.arange(S * A))), shape=(S, S * A))
     chain = sparse.csr_array(drawn @ P)
     chain.sum_duplicates()
@@ -144,7 +145,7 @@ def _model(weights: FloatArray, signals: FloatArray, allowed: BoolArray, seen: S
     else:
         mu = np.eye(1, S, seen.state)[0]
     discount = 1.0 - seen.restart
-    return Model(P.indptr, P.indices, P.data, signals[0], signals[1:], mu, allowed, seen.criterion, discount)
+    return Model(rows_of(P), signals[0], signals[1:], mu, allowed, seen.criterion, discount)
 
 
 def frequencies(seen: Seen) -> FloatArray:

@@ -17,9 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.alike import mark_of_each, new_records
+from cmdpkit.estimate.alike import new_records, several_marks
 from cmdpkit.model.compiled import call, compiled, embedded, inlined
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
+
+PARTS = 4  # of an episode: its first step, its two halves without both ends, its last step (see `part_of`)
+MARKS = 2  # numbers by which next states are told apart
 
 
 class Counts(NamedTuple):
@@ -34,8 +37,9 @@ class Counts(NamedTuple):
     moves: IntArray  # [cells]: how often its next state was seen
     moments: FloatArray  # [cells, M + M (M + 1) / 2]: sums of the signals, and the lower triangle of their products
     starts: IntArray  # [S]: episodes that began there
-    halves: FloatArray  # [cells, 2, 3 + 2 M]: records for `alike`, of the first and second half of the steps
-    marks: FloatArray  # [S]: the mark of every next state in `halves`
+    parts: FloatArray  # [cells, PARTS, 1 + 2 M]: records for `alike` of the signals, by part of the episode
+    part_moves: FloatArray  # [cells, PARTS, 1 + 2 MARKS]: the same of the next states, by their marks
+    marks: FloatArray  # [MARKS, S]: the marks of every state
 
 
 class Episode(NamedTuple):
@@ -60,8 +64,9 @@ def new_counts(T: int, S: int, A: int, M: int, capacity: int = 256) -> Counts:
         moves=np.zeros(cells, dtype=np.int64),
         moments=np.zeros((cells, M + M * (M + 1) // 2)),
         starts=np.zeros(S, dtype=np.int64),
-        halves=new_records(cells if T == 1 else 0, groups=2, quantities=1 + M),
-        marks=mark_of_each(S),
+        parts=new_records(cells if T == 1 else 0, PARTS, M),
+        part_moves=new_records(cells if T == 1 else 0, PARTS, MARKS),
+        marks=several_marks(S, MARKS),
     )
 
 
@@ -122,17 +127,37 @@ def count_step(counts, cell, outcomes, x):
 
 
 @inlined
-def compare_halves(counts, cell, h, H, s_next, outcomes, x):
-    """Note the step apart in the half of the episode that it lies in, if all steps share their counts."""
-    if len(counts.halves) > 0:
-        record = counts.halves[cell, 2 * h // H]
-        mark = counts.marks[s_next]
+def part_of(h, H):
+    """The part of the episode that step h lies in.
+
+    Both ends are parts of their own, so that a penalty at the last step is not diluted by steps without it.
+    """
+    if h == 0:
+        return 0
+    return PARTS - 1 if h == H - 1 else 1 + (2 * h >= H)
+
+
+@inlined
+def compare_signals(counts, cell, h, H, outcomes, x):
+    """Note the signals of a step in the part of the episode that it lies in, if all steps share their counts."""
+    if len(counts.parts) > 0:
+        record = counts.parts[cell, part_of(h, H)]
         record[0] += 1.0
-        record[1] += mark
-        record[2] += mark * mark
         for m in range(outcomes.shape[1]):
-            record[3 + 2 * m] += outcomes[x, m]
-            record[4 + 2 * m] += outcomes[x, m] * outcomes[x, m]
+            record[1 + 2 * m] += outcomes[x, m]
+            record[2 + 2 * m] += outcomes[x, m] * outcomes[x, m]
+
+
+@inlined
+def compare_move(counts, cell, h, H, s_next):
+    """Note the next state of a step in the same way; after the last step it does not matter."""
+    if len(counts.parts) > 0 and h + 1 < H:
+        record = counts.part_moves[cell, part_of(h, H)]
+        record[0] += 1.0
+        for i in range(MARKS):
+            mark = counts.marks[i, s_next]
+            record[1 + 2 * i] += mark
+            record[2 + 2 * i] += mark * mark
 
 
 @embedded
@@ -148,9 +173,10 @@ def count_episode(counts, episode, A):
         cell = (t * S + episode.states[h]) * A + episode.actions[h]
         new += counts.visits[cell] == 0
         count_step(counts, cell, episode.signals, h)
+        compare_signals(counts, cell, h, H, episode.signals, h)
         if h + 1 < H:
             count_move(counts, cell, episode.states[h + 1])
-            compare_halves(counts, cell, h, H, episode.states[h + 1], episode.signals, h)
+            compare_move(counts, cell, h, H, episode.states[h + 1])
     return new
 
 
@@ -174,7 +200,7 @@ def count_move(counts, cell, s_next):
 
 def transitions(counts: Counts, T: int, A: int) -> Kernel:
     """The estimated kernel; a cell whose next state was never seen stays where it is."""
-    S, (owner, states, times) = len(counts.starts), _entries(counts)
+    S, (owner, states, times) = len(counts.starts), entries_of(counts)
     stay = np.flatnonzero(counts.moves == 0)
     rows, successors = np.append(owner, stay), np.append(states, stay // A % S)
     return Kernel.from_entries((T, S, A), rows, successors, np.append(times / counts.moves[owner], np.ones(len(stay))))
@@ -182,13 +208,13 @@ def transitions(counts: Counts, T: int, A: int) -> Kernel:
 
 def dense_moves(counts: Counts, A: int) -> IntArray:
     """[T, S, A, S]: how often each transition was seen."""
-    S, (owner, states, times) = len(counts.starts), _entries(counts)
+    S, (owner, states, times) = len(counts.starts), entries_of(counts)
     moves = np.zeros((len(counts.head), S), dtype=np.int64)
     moves[owner, states] = times
     return moves.reshape(-1, S, A, S)
 
 
-def _entries(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
+def entries_of(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
     """[used] each: cell, next state and number of times of every transition that was seen."""
     used = int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)

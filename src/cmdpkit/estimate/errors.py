@@ -18,7 +18,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from cmdpkit.estimate.continuing import Seen, chain_of
 from cmdpkit.estimate.counts import signal_variances
@@ -30,6 +29,7 @@ from cmdpkit.model.tolerances import NO_FLOW
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import Chain, long_run_shares
 from cmdpkit.operators.evaluate import action_values, flow
+from cmdpkit.operators.row_lists import matrix_of
 
 
 def squared_errors(model: Model, V: FloatArray, c: FloatArray, pseudo: float) -> FloatArray:
@@ -117,7 +117,7 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
     The flow of a pair is its share of time, and the values are the relative ones, times the discount.
     """
     S, A = pi.shape
-    P = sparse.csr_array((model.prob, model.successors, model.indptr), shape=(S * A, S))
+    P = matrix_of(model.rows, S)
     chain = chain_of(model, pi)
     if model.kind == "average":
         shares, classes = long_run_shares(chain, model.mu)

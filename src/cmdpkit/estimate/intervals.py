@@ -80,6 +80,7 @@ class Certificate:
     gap: float | None = None  # the policy is at most this far below the optimum; None if nothing proves how far
     optimum_at_most: float | None = None  # no policy within the bounds has a larger value
     infeasible: bool = False  # whether it is proved that no policy keeps all bounds
+    assuming: str = ""  # what it rests on although nobody declared it
     since: int | None = None  # the first episode after a change of the environment; nothing is proved then
     # Of the gap, by size: (step, state, action, times taken, share); no step where all steps share their counts.
     least_known: tuple[tuple[int | None, Any, Any, int, float], ...] = ()
@@ -96,6 +97,8 @@ class Certificate:
         A policy that is not proved to be within its bounds may also be better than the optimum within them.
         """
         with_level = f"with probability {100 * self.level:g} %"
+        if self.assuming:
+            with_level += f", assuming that {self.assuming}"
         if self.infeasible:
             return f"no policy keeps all bounds, {with_level}"
         if self.gap is None:
@@ -114,7 +117,7 @@ class Certificate:
             "safe": ["undecided" if x is None else x for x in self.safe],
             "least_known": [dict(zip(names, part, strict=True)) for part in self.least_known],
         }
-        for name in ("approximate", "infeasible", "least_known", "since"):
+        for name in ("approximate", "assuming", "infeasible", "least_known", "since"):
             if not plain[name]:
                 del plain[name]
         return plain

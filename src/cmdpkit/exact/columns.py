@@ -97,12 +97,27 @@ class Found(NamedTuple):
 class ColumnSource(Protocol):
     """Where columns come from: one criterion of one model, whatever the bounds. Scaled = (own - offsets) / units."""
 
-    N: int  # number of utilities
-    units: FloatArray  # [1 + N], of reward and utilities
-    offsets: FloatArray  # [1 + N], what a scaled value of 0 stands for
-    noise: FloatArray  # [1 + N], the rounding error that scaled values may have
-    best: FloatArray  # [N], no policy has a larger scaled utility; infinite where that is not known
     exact: bool  # whether pricing is always as good as possible, so that slack saves nothing
+
+    @property
+    def N(self) -> int:
+        """Number of utilities."""
+
+    @property
+    def units(self) -> FloatArray:
+        """[1 + N], of reward and utilities."""
+
+    @property
+    def offsets(self) -> FloatArray:
+        """[1 + N], what a scaled value of 0 stands for."""
+
+    @property
+    def noise(self) -> FloatArray:
+        """[1 + N], the rounding error that scaled values may have."""
+
+    @property
+    def best(self) -> FloatArray:
+        """[N], no policy has a larger scaled utility; infinite where that is not known."""
 
     @property
     def first(self) -> Sequence[PolicyColumn]:

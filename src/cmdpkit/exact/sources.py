@@ -121,7 +121,7 @@ def columns_of(
     if not cmdp.criterion.stationary:
         return Columns(Horizon(cmdp, ranges, threads), band)
     c, criterion = cmdp.compact, cmdp.criterion
-    model = (c.indptr, c.successors, c.prob, c.r[0], c.g[:, 0], c.mu, c.allowed[0], criterion.kind)
+    model = (cmdp.rows, c.r[0], c.g[:, 0], c.mu, c.allowed[0], criterion.kind)
     source = Stationary(Arrays(*model, criterion.discount or 1.0, (cmdp.states, cmdp.action_names)), cmdp)
     source.bridge = bridge
     return Columns(source, band)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from cmdpkit.learners.contract import Episodic, Learner
 from cmdpkit.learners.params import Params
-from cmdpkit.learners.registry import Facts, current_name, facts, installed, load, name_of, names, names_for, resolve
+from cmdpkit.learners.registry import Facts, facts, installed, load, name_of, names, names_for, resolve
 from cmdpkit.learners.spec import Returns, Source, Spec
 from cmdpkit.learners.state import State
 from cmdpkit.simulate.random import Stream, stream, uniform
@@ -31,7 +31,6 @@ __all__ = [
     "Spec",
     "State",
     "Stream",
-    "current_name",
     "facts",
     "installed",
     "load",

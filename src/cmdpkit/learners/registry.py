@@ -22,8 +22,6 @@ from cmdpkit.model.validate import index_of
 FOLDER = "cmdpkit.learners"
 GROUP = "cmdpkit.learners"  # of entry points
 SHARED = ("contract", "params", "registry", "spec", "state")  # modules of the folder that are not algorithms
-# from algorithm, preset and `memory` of records of earlier versions to the present name
-RENAMED = {("pri", "practical", None): "mf-pri", ("cl-pri", "practical", "none"): "mf-pri"}
 
 
 class Facts(NamedTuple):
@@ -143,17 +141,6 @@ def name_of(kind: type[Learner]) -> str:
     """
     name = kind.__module__.removeprefix(f"{FOLDER}.").partition(".")[0].replace("_", "-")
     return name if name in names() else f"{kind.__module__}:{kind.__qualname__}"
-
-
-def current_name(algo: str, preset: str, memory: str | None = None) -> str:
-    """What an algorithm is called now that a record of an older version calls `algo`, with that preset.
-
-    `memory` is the parameter of that name which `cl-pri` had once.
-
-    >>> current_name("pri", "practical"), current_name("pri", "paper"), current_name("cl-pri", "practical", "none")
-    ('mf-pri', 'pri', 'mf-pri')
-    """
-    return RENAMED.get((algo, preset, memory), algo)
 
 
 def _own(name: str) -> tuple[type[Learner], ...]:

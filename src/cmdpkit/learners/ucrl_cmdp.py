@@ -16,7 +16,7 @@ column generation solves it (`cmdpkit.exact.columns`). A mixture of such points 
 kernel of the box can be read off it, and the policy is the optimum of that model. Pricing is relative value iteration
 in which every row takes the best distribution of the box, as in UCRL2 (Jaksch, Ortner, Auer 2010). For any h and the
 improved (T h)(s) = max over a and p of o(s, a) + p h, no policy under any kernel of the box has more of the objective o
-than max_s (T h - h)(s): the proof in `cmdpkit.exact.stationary.engine` holds with the actions (a, p). O(S^2 A) work per
+than max_s (T h - h)(s): the proof in `cmdpkit.exact.stationary.parts` holds with the actions (a, p). O(S^2 A) work per
 sweep. Memory O(S^2 A).
 
 Departures. Signals are the observed means, and 1 where nothing was seen (that the paper takes them as known is from
@@ -51,6 +51,7 @@ from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, 
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.chain_systems import DAMPING
 from cmdpkit.operators.chains import Chain, closed_classes, within
+from cmdpkit.operators.row_lists import rows_of
 from cmdpkit.simulate.random import Stream
 
 
@@ -174,7 +175,7 @@ def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: Bo
     kernel[used] = flow[used] / q[used, None]
     kernel[kernel < NEGLIGIBLE] = 0.0
     P = sparse.csr_array(kernel)
-    return Model(P.indptr, P.indices, P.data, signals[0], signals[1:], box.start_lo, allowed, "average")
+    return Model(rows_of(P), signals[0], signals[1:], box.start_lo, allowed, "average")
 
 
 @compiled

@@ -4,6 +4,7 @@ A model and a policy enter; values, greedy choices and occupancies leave. Nothin
 and policies are never changed. In the order of the imports:
 
     rows              transition rows in several forms, and what can be done with one row: `expect`, `push`, ...
+    row_lists         rows selected, joined, searched, and turned into SciPy matrices and back
     best_rows         the form of a box of models: of every row, the distribution with the largest expectation
     step              operators on one step: `bellman`, `lookahead`, `backup`, `occupy`, `sweep`
     steps             operators over the steps: `induction`, `evaluation`, `flow`, `sweeps`, and their threads

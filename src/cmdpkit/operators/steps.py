@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled
+from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled, embedded
 from cmdpkit.operators.rows import prepare
 from cmdpkit.operators.step import backup, bellman, occupy, sweep
 
@@ -78,11 +78,12 @@ def flow(rows, policy, signals, first, last, inflow, d, totals):
 
 
 @compiled
-def sweeps(rows, x, Y, Z, tau, relative, goal, widths, low, high):
+def sweeps(rows, x, Y, Z, tau, relative, loss, along, goal, widths, low, high):
     """Repeat `sweep`, Y and Z [S, K] changing places, until the size of the residual is at most `goal`.
 
-    The size is half of the range with `relative`, else the largest magnitude; widths[n] gets that of sweep n. Returns
-    the number of sweeps.
+    The size is half of the range with `relative`, else the largest magnitude; widths[n] gets that of sweep n. Unless
+    loss [S] is empty, tables are moved along a vector `along` [S] after each sweep, such that the squares of residuals
+    are least in units of loss. Returns the number of sweeps, at most the length of `widths`.
     """
     K = np.uint64(Y.shape[1])
     for n in range(len(widths)):
@@ -93,10 +94,24 @@ def sweeps(rows, x, Y, Z, tau, relative, goal, widths, low, high):
         widths[n] = 0.0
         for k in range(len(low)):
             widths[n] = max(widths[n], (high[k] - low[k]) / 2 if relative else max(-low[k], high[k]))
+        if len(loss) > 0:
+            _move_along(loss, along, Y, Z)
         if widths[n] <= goal:
             return n + 1
         Y, Z = Z, Y
     return len(widths)
+
+
+@embedded
+def _move_along(loss, along, Y, Z):
+    """Add the multiple of `along` [S] to every column of Z that makes the squares of Z - Y least in units of loss."""
+    for k in range(Y.shape[1]):
+        up, down = 0.0, 0.0
+        for s in range(len(Y)):
+            up += loss[s] * (Z[s, k] - Y[s, k])
+            down += loss[s] * loss[s]
+        for s in range(len(Y)):
+            Z[s, k] += up / down * along[s]
 
 
 def thread_count(threads: Threads) -> int:

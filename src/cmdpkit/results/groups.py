@@ -135,7 +135,7 @@ def remarks(found: Sequence[Group]) -> tuple[str, ...]:
     unknown = sum(len(group.records) for group in found if not group.run.code)
     if unknown:
         subject = "1 run does" if unknown == 1 else f"{unknown} runs do"
-        told.append(f"{subject} not say which code was used (code unknown), as in records of version 0.1.")
+        told.append(f"{subject} not say which code was used (code unknown).")
     for group in found:
         if group.deterministic:
             told.append(

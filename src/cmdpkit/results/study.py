@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.text import Text
@@ -17,14 +18,13 @@ from rich.text import Text
 from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError, printable
 from cmdpkit.io.atomic import make_folder, write_text
-from cmdpkit.io.formats.source import read_text
 from cmdpkit.io.loading import load, parsed
 from cmdpkit.io.models import read_model
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
 from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.records.store import Failure, columns_of, load_failures, load_records, seal, unseal
+from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
 from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
 from cmdpkit.results.published import Claim, Row
@@ -43,8 +43,14 @@ BRIEF = (  # the columns of a study that fit on a terminal; the report has all o
     *("realised_reward", "evaluated_value", "evaluated_utility"),
     *("unsafe_episodes", "gaps_paid", "policy_gap", "policies_within_bounds"),
 )
+REMOVED = {  # names of version 0.2, and what replaces them
+    "to_tensorboard": "the page on learning shows how progress= hands the same numbers to TensorBoard or W&B",
+    "to_arrow": "pyarrow.Table.from_pandas(study.to_pandas()) is the same table",
+}
+# The columns of a data frame that say what was asked.
+IDENTITY = ("run", "env", "bounds", "noise", "algo", "preset", "params", "baseline", "code", "seed")
 MODELS = "models"  # the folder of model files, which are named by their fingerprints
-SETTINGS, SETTINGS_FORMAT = "study.json", "cmdpkit study"
+SETTINGS, SETTINGS_KIND = "study.json", "study"
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,29 +276,40 @@ class Study(Shown):
         page = render(self, title=title or self.title, rows=rows or self.published)
         return write_text(path, page, overwrite=overwrite)
 
-    def to_tensorboard(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, ...]:
-        """Write all curves for TensorBoard, one folder per run; returns the paths of these folders."""
-        from cmdpkit.results.run import write_events
-
-        return write_events(self.groups(), folder, overwrite=overwrite)
-
     def to_pandas(self) -> Any:
-        """All curves in one pandas data frame, with one row per checkpoint and the columns of the Parquet files.
+        """All curves in one pandas data frame, with one row per checkpoint, after columns that say what was asked.
 
-        Parameters that were set have columns of their own: "env.S", "bound.energy", "algo.eta".
+        A curve with a number per constraint becomes the columns "violation_1", "violation_2" and so on. Parameters that
+        were set have columns of their own: "env.S", "bound.energy", "algo.eta".
         """
-        pd = _optional("pandas")
-        frames = [
-            pd.DataFrame(columns_of(r)).assign(**{k: x for k, x in parameters_of(r.run).items() if "." in k})
-            for r in self.records
-        ]
-        return pd.concat(frames, ignore_index=True)
+        try:
+            import pandas as pd
+        except ImportError:
+            raise CmdpkitError(
+                "a data frame needs pandas, which is not installed: pip install 'cmdpkit[frames]'"
+            ) from None
+        return pd.concat([pd.DataFrame(_columns(record)) for record in self.records], ignore_index=True)
 
-    def to_arrow(self) -> Any:
-        """All curves in one Arrow table, with one row per checkpoint and the columns of the Parquet files."""
-        pa = _optional("pyarrow")
-        tables = [pa.table({k: pa.array(v.tolist()) for k, v in columns_of(r).items()}) for r in self.records]
-        return pa.concat_tables(tables, promote_options="default")
+    if not TYPE_CHECKING:  # the type checker knows which names there are
+
+        def __getattr__(self, name: str) -> Any:
+            gone = f" was removed: {REMOVED[name]}" if name in REMOVED else " does not exist"
+            raise AttributeError(f"Study.{name}{gone}")
+
+
+def _columns(record: RunRecord) -> dict[str, Any]:
+    """What was asked of a run, and its curves, as columns of a table with one row per checkpoint."""
+    run = record.run
+    asked = {"run": run.key, **run.to_dict(), **{k: x for k, x in parameters_of(run).items() if "." in k}}
+    asked |= {name: json.dumps(asked[name], sort_keys=True) for name in ("bounds", "params")}
+    identity = [*IDENTITY, *(name for name in asked if "." in name)]
+    columns: dict[str, Any] = {name: np.full(np.size(record.read_at), asked[name]) for name in identity}
+    for name, x in record.curves.items():
+        parts = {name: x} if np.ndim(x) == 1 else {f"{name}_{n + 1}": row for n, row in enumerate(x)}
+        if taken := parts.keys() & columns.keys():
+            raise CmdpkitError(f"curve {name!r} needs the column {min(taken)!r}, which is taken; rename it")
+        columns |= parts
+    return columns
 
 
 def _chosen(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, what: str) -> set[str]:
@@ -305,13 +322,6 @@ def _chosen(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, w
         known = sorted({name for mine in names.values() for name in mine})
         raise CmdpkitError(f"no run is of {what} {min(unknown)!r}; there are {', '.join(known)}")
     return {key for key, mine in names.items() if mine & asked}
-
-
-def _optional(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise CmdpkitError(f"this needs {name}, which is not installed: pip install {name}") from None
 
 
 def tables_of(study: Study) -> list[RenderableType]:
@@ -374,7 +384,7 @@ def _save(folder: Folder, settings: Settings) -> None:
     body["claims"] = [claim.to_dict() for claim in settings.claims]
     body["order"] = list(settings.order)
     make_folder(Path(folder))
-    write_text(Path(folder, SETTINGS), seal(SETTINGS_FORMAT, body), overwrite=True)
+    write_text(Path(folder, SETTINGS), document(SETTINGS_KIND, body), overwrite=True)
 
 
 def load_settings(folder: Folder) -> Settings:
@@ -382,7 +392,7 @@ def load_settings(folder: Folder) -> Settings:
     path = Path(folder, SETTINGS)
     if not path.exists():
         return Settings(Path(folder).resolve().name)
-    body = unseal(path, read_text(path), SETTINGS_FORMAT)
+    body = opened(path, SETTINGS_KIND)
     claims = tuple(Claim.of(table) for table in body.get("claims", ()))  # earlier files have none
     published = tuple(Row.of(table) for table in body["published"])
     return Settings(body["title"], published, claims, tuple(body.get("order", ())))

@@ -162,7 +162,8 @@ def certificate_of(world: World, learner: Learner) -> Certificate | None:
     steps = 1.0 / (learner.spec.restart or 1.0)  # that a discounted total counts
     policy = world.policy(learner.recommend()) if found.parts else None
     names = ((), ()) if policy is None else (policy.states, policy.action_names)
-    return stated(found, world.scales, world.constraints, learner.spec.H, steps=steps, names=names)
+    said = stated(found, world.scales, world.constraints, learner.spec.H, steps=steps, names=names)
+    return replace(said, assuming=world.assumed) if learner.certifies else said
 
 
 def certified_now(active: ActiveRun) -> Certificate | None:

@@ -47,6 +47,7 @@ class World:
     scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
     notes: tuple[str, ...]  # facts about the world that a reader of the results must know
     meter: Meter | StepMeter  # what measures the run
+    assumed: str = ""  # what learners take for granted although nobody declared it
     criterion = "horizon"  # the kind of learner that fits; "average" and "discounted" ones learn in single steps
     growing: tuple[str, ...] = ()  # names of arrays of its state that have any length
 

@@ -1,7 +1,9 @@
 """Discounted, long-run average and total problems: sources of columns for which one stationary policy is the answer.
 
-`problem` cuts a model to the states that matter, with actions as rows. `engine` finds the best policy for one objective
-and evaluates policies, with bounds that hold whatever the rounding; `kernels` has its compiled passes, and `multichain`
-does the same for several end components. `sources` turns policies into columns and, with `vertex`, mixtures of columns
-into policies. `actions` says what single actions are worth.
+`problem` cuts a model to the states that matter, with actions as rows. `parts` has the problem in units of its own and
+the values of a policy. `pricing` finds the best policy for one objective and evaluates policies, with bounds that hold
+whatever the rounding; `careful` does the same with proved errors where numbers of very different size meet, `methods`
+chooses between the two, and `multichain` puts several end components together. `kernels` has the compiled passes.
+`sources` turns policies into columns, and `plans`, with `vertex`, mixtures of columns into policies. `actions` says
+what single actions are worth.
 """

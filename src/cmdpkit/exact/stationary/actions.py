@@ -15,16 +15,17 @@ q. The optimum has gap 0 wherever q > 0, and lam . (w* - rho) = 0, so c + (1 - g
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary.engine import EXACT, Engine
-from cmdpkit.exact.stationary.multichain import Several
+from cmdpkit.exact.stationary.methods import best_total
+from cmdpkit.exact.stationary.multichain import SeveralParts
+from cmdpkit.exact.stationary.parts import EXACT
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import Chain, absorbing_states, chain_of, closed_classes
+from cmdpkit.operators.row_lists import matrix_of
 
 
 def relative_values(
@@ -63,12 +64,11 @@ def stationary_action_values(
 
     Discounted totals, and totals until absorption; for averages, what is gained in all on a run that starts by pi.
     """
-    kernel = cmdp.kernel
     c, h = relative_values(cmdp, pi, signals, stand_in)
     gamma = stand_in or cmdp.criterion.discount or 1.0
     if cmdp.criterion.kind == "discounted":
         h, c = h + c[:, None] / (1 - gamma), np.zeros_like(c)
-    rows = sparse.csr_array((kernel.prob, kernel.successors, kernel.indptr), shape=(cmdp.S * cmdp.A, cmdp.S))
+    rows = matrix_of(cmdp.rows, cmdp.S)
     ahead = np.array([(rows @ each).reshape(cmdp.S, cmdp.A) for each in h])
     values: FloatArray = signals - c[:, None, None] + gamma * ahead
     if cmdp.criterion.kind == "average":
@@ -80,9 +80,9 @@ def _priced(cmdp: CMDP, signal: FloatArray, mu: FloatArray) -> tuple[Stationary,
     """The best policy for one signal [S, A] from the start mu [S], and its proved value in the source's units."""
     c, criterion = cmdp.compact, cmdp.criterion
     nothing = np.zeros((0, cmdp.S, cmdp.A))
-    model = (c.indptr, c.successors, c.prob, signal, nothing, mu, c.allowed[0], criterion.kind)
+    model = (cmdp.rows, signal, nothing, mu, c.allowed[0], criterion.kind)
     source = Stationary(Arrays(*model, criterion.discount or 1.0))
-    return source, source.engine.price(np.ones(1), 0.0, EXACT)
+    return source, source.best_policy(np.ones(1), 0.0, EXACT).bound
 
 
 def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
@@ -91,51 +91,48 @@ def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
     if cmdp.criterion.kind == "total":
         raise CmdpkitError("the criterion is 'total', which has no means per step; use a discount to learn in it")
     source, _ = _priced(cmdp, c.r[0] + np.einsum("n,nsa->sa", prices, c.g[:, 0]), c.mu)
-    if isinstance(source.engine, Several):
+    if isinstance(source.part, SeveralParts):
         raise CmdpkitError(
             "learning a long-run average needs a model in which every place can be left again, but in this one a run "
             "settles in one of several parts that it never leaves, and cannot learn about the others then; use a "
             "discount, or solve the model with cmdpkit.solve"
         )
     rows = source.problem.rows
-    x = (source.problem.X[0] - source.shift[0]) / source.unit[0]
+    x = source.scale.signals(source.problem.X)[0]
     h = _relative_values(source, x)
     lost = h[rows.owner] - x - rows.P @ h
     best = -float(lost.min())  # the c of the formula
     gaps = np.zeros(cmdp.S * cmdp.A)
     gaps[rows.pair] = best + lost
-    return np.maximum(gaps, 0.0).reshape(cmdp.S, cmdp.A) * float(source.unit[0])
+    return np.maximum(gaps, 0.0).reshape(cmdp.S, cmdp.A) * float(source.scale.unit[0])
 
 
 def _relative_values(source: Stationary, x: FloatArray) -> FloatArray:
     """h [states of the part] of the signal x [R], also of states that are only passed through."""
-    rows, engine = source.problem.rows, source.engine
+    rows, policy = source.problem.rows, source.now
     if source.component is None:
-        return np.array(engine.Y[:, 0])
+        return np.array(policy.Y[:, 0])
     h = np.zeros(rows.S)
     inside = np.unique(rows.owner[source.component])
-    h[inside] = engine.Y[:, 0]
+    h[inside] = policy.Y[:, 0]
     outside = np.setdiff1d(np.arange(rows.S), inside)
     if len(outside):
-        gain = float(engine.values[0])
         passing, used = rows.part(outside)
-        ahead = np.ascontiguousarray((x[used] - gain + rows.P[used] @ h)[None])
-        other = Engine(passing, ahead, "total", np.full(len(outside), 1.0 / len(outside)))
-        other.price(np.ones(1), 0.0, EXACT)
-        h[outside] = other.Y[:, 0]
+        ahead = x[used] - float(policy.values[0]) + rows.P[used] @ h
+        h[outside] = best_total(passing, np.ascontiguousarray(ahead)).Y[:, 0]
     return h
 
 
 def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:
     """[S]: the largest value of a signal [S, A] from each state, in own units, by one unconstrained solve."""
     source, upper = _priced(cmdp, signal, np.full(cmdp.S, 1.0 / cmdp.S))
-    engine, states = source.engine, source.problem.states
+    part, policy, states = source.part, source.now, source.problem.states
     scaled = np.zeros(cmdp.S)
-    if isinstance(engine, Several):
-        scaled[states] = engine.quotient.Y[engine.index, 0]
+    if isinstance(part, SeveralParts):
+        scaled[states] = policy.quotient.Y[part.index, 0]
     elif source.kind == "average":
         scaled[:] = upper
     else:
-        start = engine.alpha * float(engine.mu @ engine.Y[:, 0])
-        scaled[states] = engine.values[0] - start + engine.alpha * engine.Y[:, 0]
-    return np.asarray((scaled * source.unit[0] + source.shift[0]) * source.factor)
+        start = part.alpha * float(part.mu @ policy.Y[:, 0])
+        scaled[states] = policy.values[0] - start + part.alpha * policy.Y[:, 0]
+    return source.scale.own(scaled)

@@ -7,10 +7,14 @@ leaves. It counts a total and has no end components left (docs/theory/stationary
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.exact.stationary.engine import DIRECT_STATES, Engine
+from cmdpkit.exact.stationary.methods import Methods, methods_for
+from cmdpkit.exact.stationary.parts import ELIMINATION, PolicyValues, ScaledPart, first_policy, part_of
 from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.chains import Chain, closed_classes, long_run_shares, within
@@ -18,89 +22,126 @@ from cmdpkit.operators.chains import Chain, closed_classes, long_run_shares, wit
 STOP = -1  # in place of a row: settle here
 
 
-class Several:
-    """Does for several end components, (states, rows that stay inside) each, what `Engine` does for one."""
+@dataclass(frozen=True, eq=False)
+class SeveralParts:
+    """A problem with several end components, and what decides where to settle; what `ScaledPart` is for one."""
+
+    rows: ComponentRows
+    X: FloatArray  # [K, R], signals
+    mu: FloatArray  # [S]
+    components: list[tuple[IntArray, BoolArray]]  # states, and rows that stay inside
+    kept: tuple[IntArray, ...]  # for each component, which rows it has
+    parts: tuple[ScaledPart, ...]  # the components as problems
+    quotient: ScaledPart  # every component is one state, which has a row that stops
+    origin: IntArray  # the row behind each row of the quotient, or STOP
+    index: IntArray  # [S], the state of the quotient to which a state belongs
 
     omega = 1.0  # the value of the signal 1
+    alpha = 0.0  # weight of the start in a value
 
-    def __init__(
-        self, rows: ComponentRows, X: FloatArray, mu: FloatArray, components: list[tuple[IntArray, BoolArray]]
-    ) -> None:
-        self.rows, self.X, self.mu, self.components = rows, X, mu, components
-        self.S, self.K, self.kind, self.direct, self.careful = rows.S, len(X), "average", True, rows.S <= DIRECT_STATES
-        self.weights = np.ones(self.K)
-        self.kept = []  # for each component, which rows it has
-        self.parts = []  # for each component, the engine
-        for states, inside in components:
-            part, kept = rows.part(states, inside)
-            part.exits[:] = 0.0
-            self.kept.append(kept)
-            self.parts.append(Engine(part, np.ascontiguousarray(X[:, kept]), "average", np.zeros(part.S)))
-        small, self.origin, self.index = _quotient(rows, components)
-        start = np.bincount(self.index, mu, small.S).astype(float)
-        self.quotient = Engine(small, np.zeros((1 + self.K, small.R)), "total", start)
-        self.choice = rows.first[:-1].astype(np.int64)
-        self.values, self.half, self.pad = np.zeros(self.K), np.full(self.K, np.inf), 0.0
+    def with_signals(self, X: FloatArray) -> SeveralParts:
+        """The same components with other signals [K, R]."""
+        inside = (np.ascontiguousarray(X[:, kept]) for kept in self.kept)
+        parts = tuple(part.with_signals(x) for part, x in zip(self.parts, inside, strict=True))
+        return replace(self, X=X, parts=parts)
 
-    def begin_with(self, unit: FloatArray, X: FloatArray) -> None:
-        """Other signals, see `Engine`."""
-        self.X = X
-        for part, kept in zip(self.parts, self.kept, strict=True):
-            part.begin_with(unit, np.ascontiguousarray(X[:, kept]))
 
-    def other(self, X: FloatArray) -> Several:
-        """The same components with other signals X [K, R]."""
-        return Several(self.rows, X, self.mu, self.components)
+class SettledValues(NamedTuple):
+    """A policy of several parts with its values, like `PolicyValues`."""
 
-    def be_careful(self) -> None:
-        """Bound rounding state by state from now on."""
-        self.careful = True
-        for part in self.parts:
-            part.direct = True
+    choice: IntArray  # [S], the row taken in every state
+    values: FloatArray  # [K]
+    error: FloatArray  # [K]
+    parts: tuple[PolicyValues, ...]  # the best policy of each component
+    quotient: PolicyValues  # where to settle
+    method: int = ELIMINATION
+    bound: float = np.inf
+    pad: float = 0.0
 
-    def take(self, choice: IntArray) -> None:
-        """Make a choice of rows [S] the policy at hand."""
-        self.choice = choice
+    def in_units(self, unit: FloatArray) -> SettledValues:
+        """The same policy, not evaluated yet, for signals that are the old ones divided by unit [K]."""
+        values, error = np.zeros(len(unit)), np.full(len(unit), np.inf)
+        return self._replace(values=values, error=error, parts=tuple(part.in_units(unit) for part in self.parts))
 
-    def price(self, weights: FloatArray, slack: float, accuracy: float) -> float:
-        """The best place to settle and the best policy in each component, see `Engine`."""
-        worth = np.zeros((1 + self.K, self.quotient.rows.R))
-        stops = np.flatnonzero(self.origin == STOP)
-        error, self.pad = np.zeros(self.K), 0.0
-        for j, part in enumerate(self.parts):
-            worth[0, stops[j]] = part.price(weights, slack, accuracy)
-            worth[1:, stops[j]] = part.values
-            error = np.maximum(error, part.half)
-            self.pad = max(self.pad, part.pad)
-        self.quotient.begin_with(np.ones(1 + self.K), worth)
-        upper = self.quotient.price(np.eye(1, 1 + self.K)[0], slack, accuracy)
-        self.pad += self.quotient.pad
-        self.choice = self._policy()
-        self.values, self.half = self.quotient.values[1:].copy(), self.quotient.half[1:] + error
-        return upper
+    def directly(self) -> SettledValues:
+        """The same, with policies of components evaluated by elimination from now on."""
+        return self._replace(parts=tuple(part._replace(method=ELIMINATION) for part in self.parts))
 
-    def evaluate(self, tol: float) -> None:
-        """Values of the policy at hand, up to rounding."""
-        P = self.rows.P[self.choice]
-        self.values, self.half = np.zeros(self.K), np.zeros(self.K)
-        for members, mass in long_run_shares(P, self.mu)[1]:
-            self.values += mass * Chain(within(P, members)).values(self.X[:, self.choice[members]].T)[0]
 
-    def _policy(self) -> IntArray:
-        """The row of every state [S]: the best policy of components that are settled in, towards the exit of others."""
-        chosen = self.origin[self.quotient.choice]
-        policy = np.zeros(self.S, dtype=np.int64)
-        outside = chosen[len(self.components) :]
-        policy[self.rows.owner[outside]] = outside
-        for j, (states, _) in enumerate(self.components):
-            part, kept = self.parts[j], self.kept[j]
-            if chosen[j] == STOP:
-                policy[states] = kept[part.choice]
-                continue
-            door = marked(part.S, np.searchsorted(states, self.rows.owner[chosen[j]]))
-            policy[states] = kept[walk_to(part.rows, door)]
-            policy[self.rows.owner[chosen[j]]] = chosen[j]
-        return policy
+def several_parts(
+    rows: ComponentRows, X: FloatArray, mu: FloatArray, components: list[tuple[IntArray, BoolArray]]
+) -> SeveralParts:
+    """The problem with signals X [K, R] and these end components."""
+    parts, all_kept = [], []
+    for states, inside in components:
+        part, kept = rows.closed_part(states, inside)
+        given = part, np.ascontiguousarray(X[:, kept]), "average", np.zeros(part.S)
+        parts.append(part_of(*given, endless=False, blur=0, careful=methods_for(part.S).careful))
+        all_kept.append(kept)
+    small, origin, index = _quotient(rows, components)
+    start = np.bincount(index, mu, small.S).astype(float)
+    careful = methods_for(small.S).careful
+    quotient = part_of(small, np.zeros((1 + len(X), small.R)), "total", start, endless=False, blur=0, careful=careful)
+    return SeveralParts(rows, X, mu, components, tuple(all_kept), tuple(parts), quotient, origin, index)
+
+
+def first_settled(several: SeveralParts) -> SettledValues:
+    """Some policy, not evaluated yet."""
+    K, parts = len(several.X), tuple(first_policy(part) for part in several.parts)
+    unknown = np.zeros(K), np.full(K, np.inf)
+    return SettledValues(several.rows.firsts, *unknown, parts, first_policy(several.quotient))
+
+
+def _price(
+    several: SeveralParts, settled: SettledValues, weights: FloatArray, slack: float, accuracy: float
+) -> SettledValues:
+    """The best place to settle and the best policy in each component, to within slack, and the bound."""
+    K, stops = len(several.X), np.flatnonzero(several.origin == STOP)
+    worth, error, pad, priced = np.zeros((1 + K, several.quotient.rows.R)), np.zeros(K), 0.0, []
+    for j, part in enumerate(several.parts):
+        inside = methods_for(part.S).price(part, settled.parts[j], weights, slack, accuracy)
+        worth[0, stops[j]], worth[1:, stops[j]] = inside.bound, inside.values
+        error, pad = np.maximum(error, inside.error), max(pad, inside.pad)
+        priced.append(inside)
+    quotient = several.quotient.with_signals(worth)
+    begin = settled.quotient.in_units(np.ones(1 + K))
+    where = methods_for(quotient.S).price(quotient, begin, np.eye(1, 1 + K)[0], slack, accuracy)
+    choice = _policy(several, tuple(priced), where.choice)
+    known = where.values[1:].copy(), where.error[1:] + error, tuple(priced), where
+    return SettledValues(choice, *known, ELIMINATION, where.bound, pad + where.pad)
+
+
+def _evaluate(
+    several: SeveralParts, before: SettledValues, choice: IntArray, tol: float, weights: FloatArray
+) -> SettledValues:
+    """Values of a choice of rows [S], up to rounding."""
+    del tol, weights  # values are always as exact as they can be, and there are no classes to choose from
+    P, values = several.rows.P[choice], np.zeros(len(several.X))
+    for members, mass in long_run_shares(P, several.mu)[1]:
+        values += mass * Chain(within(P, members)).values(several.X[:, choice[members]].T)[0]
+    return before._replace(choice=choice, values=values, error=np.zeros(len(values)))
+
+
+def methods_for_several(careful: bool) -> Methods:
+    """How policies of several parts are evaluated and improved."""
+    return Methods(careful, _evaluate, _price)
+
+
+def _policy(several: SeveralParts, parts: tuple[PolicyValues, ...], settling: IntArray) -> IntArray:
+    """The row of every state [S]: the best policy of components that are settled in, towards the exit of others."""
+    rows, chosen = several.rows, several.origin[settling]
+    policy = np.zeros(rows.S, dtype=np.int64)
+    outside = chosen[len(parts) :]
+    policy[rows.owner[outside]] = outside
+    for j, (states, _) in enumerate(several.components):
+        part, kept = several.parts[j], several.kept[j]
+        if chosen[j] == STOP:
+            policy[states] = kept[parts[j].choice]
+            continue
+        door = marked(part.S, np.searchsorted(states, rows.owner[chosen[j]]))
+        policy[states] = kept[walk_to(part.rows, door)]
+        policy[rows.owner[chosen[j]]] = chosen[j]
+    return policy
 
 
 def _quotient(
@@ -126,8 +167,7 @@ def _quotient(
     origin = np.concatenate((np.full(M, STOP), leaving))
     order = np.argsort(owner, kind="stable")
     small = ComponentRows.of(P[order], owner[order], origin[order])
-    small.exits[:] = origin[order] == STOP
-    return small, origin[order], index
+    return replace(small, exits=(origin[order] == STOP).astype(float)), origin[order], index
 
 
 def combined_policy(rows: ComponentRows, mu: FloatArray, parts: list[tuple[float, IntArray]]) -> FloatArray:

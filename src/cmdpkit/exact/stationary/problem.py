@@ -18,11 +18,20 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary.kernels import allowed_rows, part_rows, search
 from cmdpkit.model.compiled import readonly
 from cmdpkit.model.tolerances import ROUNDOFF
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows
 from cmdpkit.model.validate import Name
+from cmdpkit.operators.row_lists import (
+    entries_of,
+    joined,
+    lengths,
+    mark_reached,
+    matrix_of,
+    normalised,
+    rows_of,
+    selected,
+)
 
 
 def marked(n: int, places: Any) -> BoolArray:
@@ -37,9 +46,7 @@ class ComponentRows:
     """The actions of a model or of a part of it, one row each, sorted by state; every state has at least one."""
 
     first: NDArray[np.uint64]  # [S + 1], the first row of every state
-    indptr: NDArray[np.uint64]  # [R + 1], the first entry of every row
-    columns: NDArray[np.uint32]  # [entries], next states
-    data: FloatArray  # [entries], their probabilities
+    rows: Rows  # where each of them leads
     pair: IntArray  # [R], s * A + a in the whole model
     exits: FloatArray  # [R], the probability of leaving the part; with it, the probabilities of a row sum to 1
 
@@ -49,8 +56,7 @@ class ComponentRows:
         P = sparse.csr_array(P)
         first = np.searchsorted(owner, np.arange(P.shape[1] + 1)).astype(np.uint64)
         lost = np.maximum(1.0 - np.asarray(P.sum(axis=1)).reshape(-1), 0.0)
-        indptr, columns = P.indptr.astype(np.uint64), P.indices.astype(np.uint32)
-        return cls(first, indptr, columns, P.data.astype(float), pair, lost)
+        return cls(first, rows_of(P), pair, lost)
 
     @property
     def S(self) -> int:
@@ -60,7 +66,7 @@ class ComponentRows:
     @property
     def R(self) -> int:
         """Number of rows."""
-        return len(self.indptr) - 1
+        return len(self.exits)
 
     @cached_property
     def owner(self) -> IntArray:
@@ -68,14 +74,35 @@ class ComponentRows:
         return np.repeat(np.arange(self.S), np.diff(self.first).astype(np.int64))
 
     @cached_property
+    def lengths(self) -> IntArray:
+        """[R], the number of entries of every row."""
+        return lengths(self.rows)
+
+    @property
+    def widest(self) -> int:
+        """The most entries of a row."""
+        return int(self.lengths.max(initial=1))
+
+    @property
+    def firsts(self) -> IntArray:
+        """[S], the first row of every state."""
+        return self.first[:-1].astype(np.int64)
+
+    @cached_property
     def P(self) -> Any:
         """Transition probabilities as a SciPy matrix [R, S]."""
-        entries = (self.data, self.columns.astype(np.int32), self.indptr.astype(np.int64))
-        return sparse.csr_array(entries, shape=(self.R, self.S))
+        return matrix_of(self.rows, self.S)
 
     def taking(self, choice: IntArray) -> FloatArray:
         """p [R] of the policy that takes these rows."""
         return marked(self.R, choice).astype(float)
+
+    def best(self, worth: FloatArray) -> IntArray:
+        """[S], the first row of every state for which `worth` [R] is largest."""
+        top = np.maximum.reduceat(worth, self.firsts)
+        best = np.flatnonzero(worth == top[self.owner])
+        _, position = np.unique(self.owner[best], return_index=True)
+        return np.asarray(best[position])
 
     def chain(self, weights: FloatArray) -> Any:
         """Transition matrix [S, S] of the policy that takes row i with probability weights[i] in its state."""
@@ -95,17 +122,14 @@ class ComponentRows:
 
     def part(self, states: IntArray, keep: BoolArray | None = None) -> tuple[ComponentRows, IntArray]:
         """The kept rows of some states (in rising order), renumbered, and which rows of this object they are."""
-        number = np.full(self.S, -1, dtype=np.int64)
-        number[states] = np.arange(len(states))
-        first, indptr = np.zeros(len(states) + 1, dtype=np.uint64), np.zeros(self.R + 1, dtype=np.uint64)
-        columns, data = np.empty(len(self.columns), dtype=np.uint32), np.empty(len(self.data))
-        kept, exits = np.zeros(self.R, dtype=np.int64), np.zeros(self.R)
-        wanted = np.ones(self.R, dtype=bool) if keep is None else keep
-        source = (self.first, self.indptr, self.columns, self.data, number, wanted)
-        R, n = part_rows(*source, first, indptr, columns, data, kept, exits)
-        kept = kept[:R]
-        entries = (first, indptr[: R + 1], columns[:n], data[:n])
-        return ComponentRows(*entries, self.pair[kept], exits[:R] + self.exits[kept]), kept
+        found = selected(self.rows, self.first, states, np.ones(self.R, dtype=bool) if keep is None else keep)
+        kept = found.kept
+        return ComponentRows(found.first, found.rows, self.pair[kept], found.lost + self.exits[kept]), kept
+
+    def closed_part(self, states: IntArray, inside: BoolArray) -> tuple[ComponentRows, IntArray]:
+        """The same for rows that stay in these states, whatever rounding says."""
+        part, kept = self.part(states, inside)
+        return replace(part, exits=np.zeros(part.R)), kept
 
 
 def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
@@ -114,8 +138,7 @@ def end_components(rows: ComponentRows) -> list[tuple[IntArray, BoolArray]]:
     alive = rows.exits <= 0.0
     if not alive.any():
         return found
-    entries = rows.P.tocoo()
-    row_of, to = entries.coords
+    row_of, to, _ = entries_of(rows.rows)
     while True:
         _, label = connected_components(rows.graph(alive), directed=True, connection="strong")
         leaving = marked(rows.R, row_of[label[rows.owner[row_of]] != label[to]])
@@ -139,10 +162,9 @@ def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
     graph = sparse.csr_array(sparse.block_array([[back, None], [entry, sparse.csr_array((1, 1))]]))
     nearer = breadth_first_order(graph, rows.S, directed=True, return_predecessors=True)[1][: rows.S].astype(np.int64)
     nearer = np.where((nearer >= 0) & (nearer < rows.S), nearer, -1)
-    entries = rows.P.tocoo()
-    row_of, to = entries.coords
+    row_of, to, probability = entries_of(rows.rows)
     useful = to == nearer[rows.owner[row_of]]
-    row_of, probability = row_of[useful], entries.data[useful]
+    row_of, probability = row_of[useful], probability[useful]
     order = np.lexsort((row_of, -probability, rows.owner[row_of]))
     choice = np.full(rows.S, -1, dtype=np.int64)
     states, position = np.unique(rows.owner[row_of[order]], return_index=True)
@@ -153,17 +175,12 @@ def walk_to(rows: ComponentRows, target: BoolArray) -> IntArray:
 def policy_rows(rows: ComponentRows, p: FloatArray) -> ComponentRows:
     """The chain of the policy p [R] as rows, one per state."""
     used = np.flatnonzero(p)
-    begin, end = (rows.indptr[i].astype(np.int64) for i in (used, used + 1))
-    lengths = end - begin
-    at = np.arange(int(lengths.sum())) + np.repeat(begin - np.append(0, np.cumsum(lengths)[:-1]), lengths)
-    data = rows.data[at] * np.repeat(p[used], lengths)
-    owner = rows.owner[used]
-    indptr = np.append(0, np.cumsum(np.bincount(owner, lengths, rows.S))).astype(np.uint64)
-    states = np.arange(rows.S + 1)
+    owner, states = rows.owner[used], np.arange(rows.S + 1)
     exits: FloatArray = np.bincount(owner, p[used] * rows.exits[used], rows.S).astype(float)
     if (rows.exits == rows.exits[0]).all():
         exits[:] = rows.exits[0]
-    return ComponentRows(states.astype(np.uint64), indptr, rows.columns[at], data, states[:-1], exits)
+    chain = joined(rows.rows, used, p[used], owner, rows.S)
+    return ComponentRows(states.astype(np.uint64), chain, states[:-1], exits)
 
 
 def whole_policy(problem: StationaryProblem, p: FloatArray) -> FloatArray:
@@ -186,16 +203,14 @@ def walking(rows: ComponentRows, p: FloatArray) -> FloatArray:
         return p
     walk = walk_to(rows, known)
     completed = p.copy()
-    completed[np.where(walk < 0, rows.first[:-1].astype(np.int64), walk)[~known]] = 1.0
+    completed[np.where(walk < 0, rows.firsts, walk)[~known]] = 1.0
     return completed
 
 
 class Arrays(NamedTuple):
     """What defines the problem but for its bounds: maximise the value of r with bounds on those of g, from mu."""
 
-    indptr: Any  # [S*A + 1], sparse rows of one step
-    successors: Any  # [nonzeros]
-    prob: Any  # [nonzeros]
+    rows: Rows  # of one step, s * A + a
     r: FloatArray  # [S, A]
     g: FloatArray  # [N, S, A], utilities
     mu: FloatArray  # [S]
@@ -217,6 +232,7 @@ class StationaryProblem(NamedTuple):
     shape: tuple[int, int]  # S, A of the whole model
     endless: bool = False  # whether a policy need not be absorbed ("total" only); then every step costs something
     blur: int = 0  # exits are wrong by this many roundings more than usual
+    ends: bool = False  # whether the criterion is a total, so that no run stays anywhere for ever
 
 
 def problem_of(arrays: Arrays) -> StationaryProblem:
@@ -225,7 +241,7 @@ def problem_of(arrays: Arrays) -> StationaryProblem:
     whole = _rows(arrays)
     signals = np.concatenate((arrays.r.reshape(1, S * A), arrays.g.reshape(len(arrays.g), S * A)))
     keep = arrays.mu > 0  # and then all states that some policy reaches
-    search(whole.first, whole.indptr, whole.columns, whole.data, keep, np.zeros(S, dtype=np.uint64))
+    mark_reached(whole.rows, whole.first, keep)
     if arrays.kind == "total":
         keep &= ~absorbing(whole, signals[:, whole.pair])
     states = np.flatnonzero(keep)
@@ -238,10 +254,12 @@ def problem_of(arrays: Arrays) -> StationaryProblem:
     if arrays.kind == "average":
         return problem
     if arrays.kind == "discounted":
-        left = replace(rows, data=arrays.discount * rows.data, exits=np.full(rows.R, 1 - arrays.discount))
+        discounted = rows.rows._replace(prob=readonly(arrays.discount * rows.rows.prob))
+        left = replace(rows, rows=discounted, exits=np.full(rows.R, 1 - arrays.discount))
         return problem._replace(rows=left)
+    problem = problem._replace(ends=True)
     least, most = float(rows.exits.min()), float(rows.exits.max())
-    few = 4 * (int(np.diff(rows.indptr.astype(np.int64)).max(initial=1)) + 4)
+    few = 4 * (rows.widest + 4)
     if least > 0 and most <= (1 + few * ROUNDOFF) * least and not (arrays.mu[~keep] > 0).any():
         return problem._replace(rows=replace(rows, exits=np.full(rows.R, least)), kind="discounted", blur=few)
     return problem._replace(endless=_checked_endless(arrays, rows, X, states))
@@ -250,26 +268,16 @@ def problem_of(arrays: Arrays) -> StationaryProblem:
 def _rows(arrays: Arrays) -> ComponentRows:
     """All allowed rows of the model. They sum to 1 within the tolerance of the model; here they do up to rounding."""
     S, A = arrays.allowed.shape
-    most, entries = S * A, len(arrays.prob)
-    first, indptr = np.zeros(S + 1, dtype=np.uint64), np.zeros(most + 1, dtype=np.uint64)
-    columns, data = np.empty(entries, dtype=np.uint32), np.empty(entries)
-    pair = np.zeros(most, dtype=np.int64)
-    given = (
-        np.asarray(arrays.indptr).astype(np.int64, copy=False),
-        np.asarray(arrays.successors).astype(np.int32, copy=False),
-        np.asarray(arrays.prob, dtype=float),
-        np.asarray(arrays.allowed),
-    )
-    R, n = allowed_rows(*map(readonly, given), first, indptr, columns, data, pair)
-    return ComponentRows(first, indptr[: R + 1], columns[:n], data[:n], pair[:R], np.zeros(R))
+    first = A * np.arange(S + 1, dtype=np.uint64)
+    found = selected(arrays.rows, first, np.arange(S), arrays.allowed.reshape(-1))
+    return ComponentRows(found.first, normalised(found.rows), found.kept, np.zeros(len(found.kept)))
 
 
 def absorbing(rows: ComponentRows, X: FloatArray) -> BoolArray:
     """[S]: states whose every action stays there and signals nothing: a total is complete there."""
-    begin = rows.indptr[:-1].astype(np.int64)
-    alone = np.diff(rows.indptr.astype(np.int64)) == 1
-    stays = alone & (rows.columns[np.minimum(begin, len(rows.columns) - 1)] == rows.owner) & ~X.any(axis=0)
-    return ~marked(rows.S, rows.owner[~stays])
+    row_of, to, _ = entries_of(rows.rows)
+    busy = X.any(axis=0) | marked(rows.R, row_of[to != rows.owner[row_of]])
+    return ~marked(rows.S, rows.owner[busy])
 
 
 def _checked_endless(arrays: Arrays, rows: ComponentRows, X: FloatArray, states: IntArray) -> bool:

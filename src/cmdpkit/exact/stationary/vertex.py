@@ -8,13 +8,15 @@ point from the values of policies alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.stationary.engine import Engine
+from cmdpkit.exact.stationary.methods import Methods, with_values
+from cmdpkit.exact.stationary.parts import PolicyValues, ScaledPart, advantages
 from cmdpkit.exact.stationary.problem import ComponentRows, marked
 from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -149,7 +151,7 @@ def _policy(rows: ComponentRows, q: FloatArray, p: FloatArray) -> FloatArray:
     """The policy of q where it is visited; elsewhere the most likely row of p alone."""
     d = np.bincount(rows.owner, q, rows.S)[rows.owner]
     clear = d > NEGLIGIBLE
-    top = np.maximum.reduceat(p, rows.first[:-1].astype(np.int64))[rows.owner]
+    top = np.maximum.reduceat(p, rows.firsts)[rows.owner]
     chosen = np.flatnonzero((p == top) & (p > 0))
     chosen = chosen[np.diff(rows.owner[chosen], prepend=-1) > 0]
     fresh = np.where(clear, q / np.where(clear, d, 1.0), rows.taking(chosen))
@@ -199,17 +201,25 @@ def _hit_bounds(q: FloatArray, directions: FloatArray, missing: FloatArray, effe
     return corrected if corrected.min() >= 0 else q
 
 
+class Search(NamedTuple):
+    """What the search for a policy from values needs."""
+
+    part: ScaledPart
+    methods: Methods
+    evaluate: Callable[[IntArray], PolicyValues]  # the values of a choice of rows [S], as exact as they can be
+
+
 def by_values(
-    engine: Engine, parts: list[tuple[float, IntArray]], rho: FloatArray, lam: FloatArray
+    search: Search, parts: list[tuple[float, IntArray]], rho: FloatArray, lam: FloatArray
 ) -> FloatArray | None:
-    """The policy p [R] of a mixture of choices [S] from values of policies, or None; rho [N] in the engine's units."""
+    """The policy p [R] of a mixture of choices [S] from values of policies, or None; rho [N] in the part's units."""
     parts = sorted(parts, key=lambda part: -part[0])
     if len(parts) == 1:
-        return engine.rows.taking(parts[0][1])
+        return search.part.rows.taking(parts[0][1])
     try:
         if len(rho) == 1 and len(parts) == 2:
-            return _between(engine, parts[0][1], parts[1][1], float(rho[0]))
-        return _shifted(engine, parts, rho, lam > TIGHT)
+            return _between(search, parts[0][1], parts[1][1], float(rho[0]))
+        return _shifted(search, parts, rho, lam > TIGHT)
     except _SeveralClasses:
         return None
 
@@ -218,21 +228,21 @@ class _SeveralClasses(Exception):
     """A policy on the way has several recurrent classes, so that its values depend on the state."""
 
 
-def _valued(engine: Engine, choice: IntArray) -> FloatArray:
-    values = engine.valued(choice)
-    if engine.choice is not choice:  # `Engine` made one class of several
+def _valued(search: Search, choice: IntArray) -> PolicyValues:
+    policy = search.evaluate(choice)
+    if policy.choice is not choice:  # one class was made of several
         raise _SeveralClasses
-    return values
+    return policy
 
 
-def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> FloatArray | None:
+def _between(search: Search, one: IntArray, other: IntArray, rho: float) -> FloatArray | None:
     """On the walk from one choice to the other, state by state, the policy that meets one threshold exactly.
 
     Both are optimal at the same prices, so all policies on the way are. Bisection finds two neighbours on both sides of
     the threshold. They differ in one state s. What taking the other row there once gains, A, is the difference of their
     values per visit, so the ratio of their visits to s is that of their gains.
     """
-    first, last = _valued(engine, one), _valued(engine, other)
+    first, last = _valued(search, one).values, _valued(search, other).values
     if first[1] > last[1]:
         one, other, first, last = other, one, last, first
     if not first[1] < rho <= last[1]:
@@ -243,7 +253,7 @@ def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> Floa
         middle = (low + high) // 2
         choice = one.copy()
         choice[where[:middle]] = other[where[:middle]]
-        if _valued(engine, choice)[1] < rho:
+        if _valued(search, choice).values[1] < rho:
             low = middle
         else:
             high = middle
@@ -251,24 +261,24 @@ def _between(engine: Engine, one: IntArray, other: IntArray, rho: float) -> Floa
     below[where[:low]] = other[where[:low]]
     above = below.copy()
     above[s] = other[s]
-    under = _valued(engine, below)
-    gain = engine.advantages(np.array([above[s]]))[0]
-    over = _valued(engine, above)
-    loss = engine.advantages(np.array([below[s]]))[0]
-    share = (rho - under[1]) / (over[1] - under[1])
+    under = _valued(search, below)
+    gain = advantages(search.part, under, np.array([above[s]]))[0]
+    over = _valued(search, above)
+    loss = advantages(search.part, over, np.array([below[s]]))[0]
+    share = (rho - under.values[1]) / (over.values[1] - under.values[1])
     mixed = (rho - first[1]) / (last[1] - first[1])
-    lacks = first[0] + mixed * (last[0] - first[0]) - under[0] - share * (over[0] - under[0])
+    lacks = first[0] + mixed * (last[0] - first[0]) - under.values[0] - share * (over.values[0] - under.values[0])
     ratio = -loss[1] / gain[1] if gain[1] != 0 else -1.0
     if not (ratio > 0 and 0 <= share <= 1 and lacks <= WORSE):
         return None
     probability = share * ratio / (1 - share + share * ratio)
-    p = engine.rows.taking(below)
+    p = search.part.rows.taking(below)
     p[below[s]], p[above[s]] = 1 - probability, probability
     return p
 
 
 def _shifted(
-    engine: Engine, parts: list[tuple[float, IntArray]], rho: FloatArray, binding: NDArray[np.bool_]
+    search: Search, parts: list[tuple[float, IntArray]], rho: FloatArray, binding: NDArray[np.bool_]
 ) -> FloatArray | None:
     """The base policy with some of its visits moved to the rows in which the others differ, such that rho is met."""
     base = parts[0][1]
@@ -276,20 +286,20 @@ def _shifted(
     if len(extra) != int(binding.sum()):
         return None
     shares = np.array([x for x, _ in parts])
-    mixed = float(shares @ [_valued(engine, choice)[0] for _, choice in parts]) / float(shares.sum())
-    values = _valued(engine, base)
-    effects = engine.advantages(extra)  # [extra, 1 + N], per visit
-    owner = engine.rows.owner
+    mixed = float(shares @ [_valued(search, choice).values[0] for _, choice in parts]) / float(shares.sum())
+    policy = _valued(search, base)
+    effects = advantages(search.part, policy, extra)  # [extra, 1 + N], per visit
+    owner = search.part.rows.owner
     spots, spot = np.unique(owner[extra], return_inverse=True)
-    indicator = engine.other(np.array([(owner == s).astype(float) for s in spots]))
-    visits = indicator.valued(base)
+    indicators = np.array([(owner == s).astype(float) for s in spots])
+    indicator, there = with_values(search.part, search.methods, policy, indicators)
     try:
-        moved = np.linalg.solve(effects[:, 1:][:, binding].T, (rho - values[1:])[binding])
+        moved = np.linalg.solve(effects[:, 1:][:, binding].T, (rho - policy.values[1:])[binding])
     except np.linalg.LinAlgError:
         return None
-    reached = values + moved @ effects
-    visits = visits + moved @ indicator.advantages(extra)
-    p = engine.rows.taking(base)
+    reached = policy.values + moved @ effects
+    visits = there.values + moved @ advantages(indicator, there, extra)
+    p = search.part.rows.taking(base)
     p[extra] = moved / visits[spot]
     np.subtract.at(p, base[owner[extra]], p[extra])
     good = (p >= 0).all() and reached[0] >= mixed - WORSE and (reached[1:] >= rho - WORSE).all()

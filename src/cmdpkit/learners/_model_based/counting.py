@@ -13,11 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.alike import steps_differ, steps_warning
+from cmdpkit.estimate.alike import steps_differ
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import (
     Counts,
-    compare_halves,
+    compare_move,
+    compare_signals,
     count_move,
     count_start,
     count_step,
@@ -111,16 +112,22 @@ class Counting(Learner):
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
         """Learn from a step's reward and utilities [1+N], which led to s: the action to take there."""
-        (h, cell), earned = self._at, np.reshape(signals, (1, -1))
-        count_step(self.counts, cell, earned, 0)
+        h, cell = self._at
+        self._learn(signals)
         count_move(self.counts, cell, s)
-        compare_halves(self.counts, cell, h, self.spec.H, s, earned, 0)
+        compare_move(self.counts, cell, h, self.spec.H, s)
         return self._act(h + 1, s, rng)
 
     def last(self, signals: FloatArray) -> None:
         """Learn from the last step's reward and utilities [1+N], and end the episode."""
-        count_step(self.counts, self._at[1], np.reshape(signals, (1, -1)), 0)
+        self._learn(signals)
         self._end()
+
+    def _learn(self, signals: FloatArray) -> None:
+        """Count the signals of the step that was taken last."""
+        (h, cell), earned = self._at, np.reshape(signals, (1, -1))
+        count_step(self.counts, cell, earned, 0)
+        compare_signals(self.counts, cell, h, self.spec.H, earned, 0)
 
     def _act(self, h: int, s: int, rng: Stream) -> int:
         a = int(draw(self.playing.pi, h, s, rng))
@@ -138,8 +145,8 @@ class Counting(Learner):
         return self.counts
 
     def warnings(self) -> tuple[str | Note, ...]:
-        """Data that contradict the declaration that the world does not depend on the step."""
-        return steps_warning(self.counts.halves)
+        """Data that contradict what was declared about the world."""
+        return self.certifier.contradictions(self.counts)
 
     def certificate(self) -> Intervals | None:
         """What the counts prove about `recommend()`, in unit scale, with probability 1 - delta at all times at once."""
@@ -167,7 +174,7 @@ def proved(certifier: Certifier, counts: Counts, pi: FloatArray, sample: Interva
 
     Counts that contradict the declaration that the world is stationary prove nothing: the sample is left.
     """
-    if not counts.starts.any() or steps_differ(counts.halves):
+    if not counts.starts.any() or steps_differ(counts.parts, counts.part_moves):
         return sample
     certifier.look(counts)
     return certifier.prove(pi, sample)
@@ -189,9 +196,10 @@ def play(sim, meter, counts, playing, rng, out, k):
         playing.actions[h] = a
         cell = ((0 if T == 1 else h) * S + np.int64(s)) * A + a
         count_step(counts, cell, sim.outcomes, x)
+        compare_signals(counts, cell, h, H, sim.outcomes, x)
         if h + 1 < H:
             count_move(counts, cell, s_next)
-            compare_halves(counts, cell, h, H, s_next, sim.outcomes, x)
+            compare_move(counts, cell, h, H, s_next)
         for n in range(len(out)):
             out[n, k] += sim.outcomes[x, n]
         s = s_next

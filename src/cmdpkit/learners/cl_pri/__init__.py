@@ -28,7 +28,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.counts import Counts, new_counts, new_episode, signal_means, with_room
 from cmdpkit.estimate.errors import spread
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
@@ -393,7 +392,7 @@ class ClosedLoopPRI(Learner):
             now.prices if over else nothing,
             self.params,
         )
-        return (*of_bounds, *self._too_little_seen(), *(steps_warning(self.counts.halves) if self.T == 1 else ()))
+        return (*of_bounds, *self._too_little_seen(), *self.certifier.contradictions(self.counts))
 
     def _too_little_seen(self) -> list[str]:
         """Whether the episodes were too few to see what the problem has to offer."""

@@ -30,6 +30,8 @@ from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter
 from cmdpkit.simulate.random import Stream
 
+ASSUMED = "nothing depends on the step (GymWorld(..., stationary=False) otherwise)"
+
 
 class GymWorld(World):
     """An environment to learn in: episodes of H steps, with constraints on ``info["cost"]``.
@@ -44,7 +46,7 @@ class GymWorld(World):
     allowed : bool [S, A] or [H, S, A], the actions that may be tried, by default all
     model : the environment's exact model; regret is then measured against its optimum
     stationary : whether nothing depends on the step, so that learners may share what they count between the steps; by
-        default true, unless a model says otherwise
+        default what the model says, and without a model this is assumed, as notes and certificate then say
 
     An episode that ends early continues in an extra state, without reward and cost, up to H steps. An environment's
     ``info["action_mask"]`` is not read; `allowed` says beforehand which actions may be tried. Environments made by
@@ -58,7 +60,9 @@ class GymWorld(World):
     """
 
     meter: Meter
-    growing = tuple(f"periods/{name}" for name in ("link", "next", "seen"))  # arrays of a state that have any length
+    growing = tuple(
+        f"periods/{name}" for name in ("keys", "table", "new_keys", "new_signals")
+    )  # arrays of a state that have any length
 
     def __init__(
         self,
@@ -89,6 +93,9 @@ class GymWorld(World):
         # An observation is the state, so an environment does not depend on the step unless its owner says so.
         known = True if self.cmdp is None else is_stationary(self.cmdp)
         self.stationary = known if stationary is None else stationary
+        if stationary is None and self.cmdp is None and H > 1:
+            self.assumed = ASSUMED
+            self.notes += (f"learned assuming that {ASSUMED}",)
         best = self._solved()
         self.optimum = None if best is None else best.value
         self.rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)

@@ -1,0 +1,163 @@
+"""Transition rows as lists: rows selected, joined, searched, and turned into SciPy matrices and back.
+
+In a model as the stationary solver takes it, state s has the rows first[s] to first[s + 1] - 1, one for each of its
+actions. Nothing here needs to know what rows are for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cmdpkit.model.compiled import ONE, ZERO, compiled, readonly
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows
+
+
+def rows_of(P: Any) -> Rows:
+    """The rows of a SciPy matrix, which are those of a chain if it is square."""
+    P = sparse.csr_array(P)
+    return _rows(P.indptr.astype(np.uint64), P.indices.astype(np.uint32), P.data.astype(np.float64))
+
+
+def _rows(indptr: NDArray[np.uint64], successors: NDArray[np.uint32], prob: FloatArray) -> Rows:
+    return Rows(readonly(indptr), readonly(successors), readonly(prob), ONE, ZERO)
+
+
+def lengths(rows: Rows) -> IntArray:
+    """[R], the number of entries of every row."""
+    return np.diff(rows.indptr).astype(np.int64)
+
+
+def matrix_of(rows: Rows, S: int) -> Any:
+    """The rows as a SciPy matrix [R, S]."""
+    entries = (rows.prob, rows.successors.astype(np.int32), rows.indptr.astype(np.int64))
+    return sparse.csr_array(entries, shape=(len(rows.indptr) - 1, S))
+
+
+class Entries(NamedTuple):
+    """All entries of a list of rows."""
+
+    row: IntArray  # [entries], which row has the entry
+    to: NDArray[np.uint32]  # [entries], where it leads
+    prob: FloatArray  # [entries], how likely that is
+
+
+def entries_of(rows: Rows) -> Entries:
+    """Row, next state and probability of every entry."""
+    return Entries(np.repeat(np.arange(len(rows.indptr) - 1), lengths(rows)), rows.successors, rows.prob)
+
+
+def normalised(rows: Rows) -> Rows:
+    """Every row divided by its sum."""
+    row, _, prob = entries_of(rows)
+    return rows._replace(prob=readonly(prob / np.bincount(row, prob, len(rows.indptr) - 1)[row]))
+
+
+def joined(rows: Rows, used: IntArray, weights: FloatArray, owner: IntArray, S: int) -> Rows:
+    """One row for each of S states: those of `used` rows that it owns, in rising order, times their weights."""
+    length = lengths(rows)[used]
+    ends = np.cumsum(length)
+    at = np.arange(int(length.sum())) + np.repeat(rows.indptr[used].astype(np.int64) - (ends - length), length)
+    indptr = np.append(0, np.cumsum(np.bincount(owner, length, S))).astype(np.uint64)
+    return _rows(indptr, rows.successors[at], rows.prob[at] * np.repeat(weights, length))
+
+
+class Selection(NamedTuple):
+    """Some rows of some states, renumbered."""
+
+    first: NDArray[np.uint64]  # [S + 1], the first row of every state
+    rows: Rows
+    kept: IntArray  # [R], which of the original rows they are
+    lost: FloatArray  # [R], what they lose to states that were left out
+
+
+def selected(rows: Rows, first: NDArray[np.uint64], states: IntArray, wanted: BoolArray) -> Selection:
+    """The wanted rows of some states, given in rising order, without entries of probability 0."""
+    number = np.full(len(first) - 1, -1, dtype=np.int64)
+    number[states] = np.arange(len(states))
+    most, entries = len(wanted), len(rows.prob)
+    new_first, indptr = np.zeros(len(states) + 1, dtype=np.uint64), np.zeros(most + 1, dtype=np.uint64)
+    successors, prob = np.empty(entries, dtype=np.uint32), np.empty(entries)
+    kept, lost = np.zeros(most, dtype=np.int64), np.zeros(most)
+    R, n = _select(rows, first, number, readonly(wanted), new_first, indptr, successors, prob, kept, lost)
+    return Selection(new_first, _rows(indptr[: R + 1], successors[:n], prob[:n]), kept[:R], lost[:R])
+
+
+@compiled
+def _select(rows, first, number, wanted, new_first, indptr, successors, prob, kept, lost):
+    """Fill the arrays of a `Selection`, and return the numbers of rows and of entries."""
+    n, i = 0, 0
+    for s in range(len(number)):
+        if number[s] < 0:
+            continue
+        for row in range(first[s], first[s + 1]):
+            if not wanted[row]:
+                continue
+            for e in range(rows.indptr[row], rows.indptr[row + ONE]):
+                t = number[rows.successors[e]]
+                if t < 0:
+                    lost[i] += rows.prob[e]
+                elif rows.prob[e] > 0.0:
+                    successors[n], prob[n] = t, rows.prob[e]
+                    n += 1
+            kept[i] = row
+            i += 1
+            indptr[i] = n
+        new_first[number[s] + 1] = i
+    return i, n
+
+
+class Followed(NamedTuple):
+    """The Markov chain of a policy that takes one row in every state, and its signals."""
+
+    rows: Rows  # row s is that of state s; a compact copy, because it is multiplied many times
+    x: FloatArray  # [S, K]
+
+
+def followed(rows: Rows, X: FloatArray, choice: IntArray, entries: int) -> Followed:
+    """The chain of a choice [S] of rows that have this many entries, with signals X [K, R]."""
+    indptr, x = np.zeros(len(choice) + 1, dtype=np.uint64), np.empty((len(choice), len(X)))
+    successors, prob = np.empty(entries, dtype=np.uint32), np.empty(entries)
+    _gather(rows, X, choice, indptr, successors, prob, x)
+    return Followed(_rows(indptr, successors, prob), x)
+
+
+@compiled
+def _gather(rows, X, choice, indptr, successors, prob, x):
+    """Fill the arrays of `Followed`."""
+    n = ZERO
+    for s in range(np.uint64(len(choice))):
+        i = np.uint64(choice[s])
+        for e in range(rows.indptr[i], rows.indptr[i + ONE]):
+            successors[n], prob[n] = rows.successors[e], rows.prob[e]
+            n += ONE
+        indptr[s + ONE] = n
+        for k in range(len(X)):
+            x[s, k] = X[k, i]
+
+
+def mark_reached(rows: Rows, first: NDArray[np.uint64], reached: BoolArray) -> None:
+    """Mark in `reached` [S] every state that can be reached from those already marked."""
+    _search(rows, first, reached, np.zeros(len(reached), dtype=np.uint64))
+
+
+@compiled
+def _search(rows, first, reached, queue):
+    n = ZERO
+    for s in range(len(reached)):
+        if reached[s]:
+            queue[n] = s
+            n += ONE
+    k = ZERO
+    while k < n and n < np.uint64(len(reached)):
+        s = queue[k]
+        k += ONE
+        for e in range(rows.indptr[first[s]], rows.indptr[first[s + ONE]]):
+            t = rows.successors[e]
+            if rows.prob[e] > 0.0 and not reached[t]:
+                reached[t] = True
+                queue[n] = t
+                n += ONE
