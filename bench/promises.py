@@ -4,10 +4,15 @@ Every setting is a small machine shop with bounds close to what its better polic
 *broken* if the promised policy misses a bound in the true model. Settings are run with declared ranges of single steps
 and without; without, a promise is made on a condition ("if no single step ever costs more than ..."), and *condition
 false* is the share of promises whose condition the true model contradicts. The last two settings, where the
-declared assumption is wrong, count how often that is found out. At the end, `two bounds` is asked again with more
+declared assumption is wrong, count how often that is found out. Then `two bounds` is asked again with more
 episodes, beside a fixed policy: the one that has most room in the true model, tested on the same part of each log.
 
-`CMDPKIT_LOGS` is the number of logs of each setting.
+At the end come worlds in which a log does not show what matters: states that it never met, or met in one half only,
+rare and costly starts, actions that were never tried, rare and costly steps. Their bounds are 3 % below the true total
+of the only policy, so that every promise and every certificate is false. Where an untried action is the danger, running
+costs nothing, and the bound is less than what boosting at the first step would cost.
+
+`CMDPKIT_LOGS` is the number of logs of each setting; `CMDPKIT_PRESS` is "shop" or "unseen" for one of the two parts.
 """
 
 import os
@@ -17,11 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 
 import cmdpkit as ck
-from bench._logs import in_truth
+from bench._logs import in_truth, table_of
 from cmdpkit.estimate.fitted import Fitted
 from cmdpkit.model.transitions import FloatArray
 
 LOGS = int(os.environ.get("CMDPKIT_LOGS", "200"))
+PRESS = os.environ.get("CMDPKIT_PRESS", "all")
 Logger = Callable[[FloatArray], FloatArray]
 BATCH = 10  # episodes after which an adaptive logger changes its mind
 STATES, ACTIONS = ("ok", "worn", "down"), ("fast", "slow", "mend")
@@ -201,7 +207,98 @@ def beside_a_fixed_policy(setting: Setting, episodes: int, errors: FloatArray) -
     return made, passed
 
 
+@dataclass(frozen=True)
+class Unseen:
+    """A world in which costs rarely show; "ok" may lead to "trap", which costs 1 a step and is never left."""
+
+    name: str
+    falls: float = 0.0  # expected number of steps of a log that lead from "ok" to "trap",
+    starts: float = 0.0  # and of its episodes that begin there
+    boost: bool = False  # whether there is an action that was never tried, earns more, and leads to the trap
+    claim: float = 0.0  # cost of a step in one of 250,
+    pareto: bool = False  # or a cost with the exponent 1.5
+    states: tuple[str, ...] | None = None  # what the user declares
+    stationary: bool = True
+    H: int = 20
+
+    def model(self, episodes: int) -> ck.CMDP:
+        """The true model; the bound on the cost is close to the total of running."""
+        fall, begin = self.falls / (episodes * self.H), self.starts / episodes
+        everyday = self.claim / 250 + 2.0 * self.pareto  # the mean of a Pareto variable with the exponent 1.5, less 1
+        P = np.array([[[1 - fall, fall], [0.5, 0.5]], [[0.0, 1.0], [0.0, 1.0]]])
+        r, cost = np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([[everyday, everyday], [1.0, 1.0]])
+        actions = np.array([[True, self.boost], [True, False]])
+        made = {"mu": [1 - begin, begin], "horizon": self.H, "actions": actions, "states": ("ok", "trap")}
+        made["action_names"] = ("run", "boost")
+        truth = ck.CMDP(P, r, constraints=[ck.at_most("cost", 1.0, cost)], **made)
+        total = ck.evaluate(truth, ck.Policy.of(truth, RUN)).w[0]
+        return truth.with_bounds(cost=BOOSTED_BOUND if self.boost else 0.97 * total)
+
+    def log(self, truth: ck.CMDP, episodes: int, seed: int) -> ck.Estimate:
+        """A log of running, with drawn costs."""
+        rng = np.random.default_rng([37, seed])
+        table = table_of(truth, np.broadcast_to([[1.0, 0.0]], (self.H, 2, 2)), episodes, rng)
+        cost = np.array(table["cost"])
+        if self.claim:
+            cost = np.where(rng.random(len(cost)) < 1 / 250, self.claim, 0.0)
+        elif self.pareto:
+            cost = rng.pareto(1.5, len(cost))
+        table["cost"] = cost.tolist()
+        bound = ck.at_most("cost", truth.constraints[0].bound,
+                           range=None if self.pareto else (0.0, max(self.claim, 1.0)))  # fmt: skip
+        return ck.from_log(table, horizon=self.H, constraints=[bound], stationary=self.stationary,
+                           ranges={"reward": (0.0, 2.0)}, states=self.states)  # fmt: skip
+
+
+BOOSTED_BOUND = 4.0  # boosting leads to the trap at once in half of the cases, for up to 20 steps
+RUN = {"ok": "run", "trap": "run"}
+WORLDS = (
+    Unseen("a trap, never met", falls=0.2),
+    Unseen("a trap, never met, 200 steps", falls=0.2, H=200),
+    Unseen("a trap, met in one half", falls=1.5),
+    Unseen("a trap, met in one half, declared", falls=1.5, states=("ok", "trap")),
+    Unseen("a trap, met in one half, by step", falls=1.5, stationary=False),
+    Unseen("a rare costly start", starts=1.25),
+    Unseen("a rare costly start, declared", starts=1.25, states=("ok", "trap")),
+    Unseen("a trap behind an untried action", boost=True),
+    Unseen("claims of 40 in one of 250 steps", claim=40.0, states=("ok",)),
+    Unseen("costs with a Pareto tail of 1.5", pareto=True, states=("ok",)),
+)
+
+
+def pressed_unseen(world: Unseen, episodes: int, seed: int) -> tuple[bool, bool, bool, bool, float]:
+    """Whether a promise was made, was broken, named a condition, and a certificate was false; and the true value."""
+    truth = world.model(episodes)
+    log, bound = world.log(truth, episodes, seed), truth.constraints[0].bound
+    certified = not world.pareto and log.certificate(lambda s: "run").within_bounds
+    false = certified and not world.boost
+    try:
+        promise = log.solve(0.95, forecast=False)
+    except ck.NoPromise:
+        return False, False, False, false, 0.0
+    true = in_truth(truth, promise.policy)
+    return True, true.w[0] > bound + 1e-9, promise.condition is not None, false, true.v
+
+
+def press_unseen() -> None:
+    form = "{:36}{:>9}{:>7}{:>9}{:>17}{:>20}{:>10}"
+    print(form.format("world", "episodes", "made", "broken", "condition named", "false certificates", "promised"))
+    for world in WORLDS:
+        for episodes in (100, 300, 1_000):
+            found = np.array([pressed_unseen(world, episodes, seed) for seed in range(LOGS)])
+            made, broken, named, false = found[:, :4].sum(axis=0).astype(int)
+            value = f"{found[found[:, 0] > 0, 4].mean():.3f}" if made else "-"
+            print(form.format(world.name, episodes, made, broken, named, false, value), flush=True)
+
+
 def main() -> None:
+    if PRESS != "unseen":
+        press_shops()
+    if PRESS != "shop":
+        press_unseen()
+
+
+def press_shops() -> None:
     print(
         f"{LOGS} logs each; shares of the promises made; the value is that of the true optimum and of what was promised"
     )

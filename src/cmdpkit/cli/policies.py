@@ -43,6 +43,9 @@ def estimate(
         list[str] | None,
         Option("--range", metavar="NAME=LOW:HIGH", help="Smallest and largest value of a signal in a step."),
     ] = None,
+    states_complete: Annotated[
+        bool, Option("--states-complete", help="Declare that no other states can occur than those of the log.")
+    ] = False,
     drop_bad_episodes: Annotated[
         bool, Option("--drop-bad-episodes", help="Leave episodes with mistakes out, and say how many.")
     ] = False,
@@ -87,6 +90,7 @@ def estimate(
         constraints=shared.constraints_of(constraint),
         stationary=stationary,
         ranges=shared.pairs(ranges, "--range", "NAME=LOW:HIGH, such as cost=0:100", _range),
+        states="complete" if states_complete else None,
         bad="drop episodes" if drop_bad_episodes else "error",
         duplicates="drop" if drop_duplicates else "error",
     )

@@ -24,6 +24,7 @@ Of logs:
     fitted        the model that a log suggests, exact totals in it, and their standard errors
     changes       whether, when, where and by how much a process changed, of logs and of runs in environments
     promise       a policy chosen on one part of the log and tested on the other
+    log_certificate   the certificate for a log, with intervals that hold whatever states there are
     from_log      `from_log` and `Estimate`, which offer all of this to the user, and what a log covers
 
 Of the modules for logs, other rooms may import what `from_log`, `promise` and `changes` have. Dense kernels are

@@ -200,7 +200,7 @@ def count_move(counts, cell, s_next):
 
 def transitions(counts: Counts, T: int, A: int) -> Kernel:
     """The estimated kernel; a cell whose next state was never seen stays where it is."""
-    S, (owner, states, times) = len(counts.starts), _entries(counts)
+    S, (owner, states, times) = len(counts.starts), entries_of(counts)
     stay = np.flatnonzero(counts.moves == 0)
     rows, successors = np.append(owner, stay), np.append(states, stay // A % S)
     return Kernel.from_entries((T, S, A), rows, successors, np.append(times / counts.moves[owner], np.ones(len(stay))))
@@ -208,13 +208,13 @@ def transitions(counts: Counts, T: int, A: int) -> Kernel:
 
 def dense_moves(counts: Counts, A: int) -> IntArray:
     """[T, S, A, S]: how often each transition was seen."""
-    S, (owner, states, times) = len(counts.starts), _entries(counts)
+    S, (owner, states, times) = len(counts.starts), entries_of(counts)
     moves = np.zeros((len(counts.head), S), dtype=np.int64)
     moves[owner, states] = times
     return moves.reshape(-1, S, A, S)
 
 
-def _entries(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
+def entries_of(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
     """[used] each: cell, next state and number of times of every transition that was seen."""
     used = int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)

@@ -16,14 +16,20 @@ k (2 t^2 + 1) / 6 standard errors, if that is outward (Johnson, Modified t tests
 asymmetrical populations, 1978).
 
 **Surprises.** An event that never happened in the log leaves no trace in a variance. Every limit is therefore computed
-as if the log had one more transition of the worst kind: with the worst signal of the log, and to the worst next state
-that was seen at that step. It is taken to be equally likely in all decisions of the policy, so it moves the total by
+as if the log had one more transition of the worst kind: with the worst signal, and to the worst next state. It is taken
+to be equally likely in all decisions of the policy, so it moves the total by
 
     d = sum over rows of  flow(row)^2 / visits(row) * (its worth - the mean of the row)  /  sum over rows of  flow(row).
 
-The estimate moves by d, the variance grows by d^2 and the third moment by d^3. For n visits without an event this gives
-a probability of at most 3.7 / n with 95 %, where the exact limit is 3.0 / n, and limits that are similarly close for
-events that were seen a few times. It assumes that nothing worse can happen than what the log has seen somewhere.
+Or the log had one more episode, from the worst first state, which moves the total by (its worth - the mean) / episodes.
+The larger of the two is d. The estimate moves by d, the variance grows by d^2 and the third moment by d^3. For n visits
+without an event this gives a probability of at most 3.7 / n with 95 %, where the exact limit is 3.0 / n, and limits
+that are similarly close for events that were seen a few times (Statement 16 of docs/theory/logs.md).
+
+Next states and first states are all that can occur. If the user has not declared them, one more state stands for those
+that the log never met: it is the state "unknown", in which the worst signal goes on to the end. So a surprise upward is
+worth what the model with the largest signals says, and one downward what the model with the smallest says. Where a
+condition excludes such states (`Log.open`), the states of the log are left; with counts by step, those of the step.
 """
 
 from __future__ import annotations
@@ -60,10 +66,9 @@ class Total(NamedTuple):
         """The estimate."""
         return (self.low + self.high) / 2
 
-    @property
-    def spread(self) -> float:
-        """The standard error with a surprise counted in."""
-        return math.hypot(self.error, max(self.surprises))
+    def spread(self, sign: int) -> float:
+        """The standard error with a surprise counted in, downward where at least the bound is asked for (sign 1)."""
+        return math.hypot(self.error, self.surprises[0 if sign > 0 else 1])
 
     def below(self, level: float) -> float:
         """The lower limit, which holds with probability ``level``."""
@@ -91,7 +96,8 @@ class Fitted:
     """
 
     def __init__(self, log: Log, T: int, *, unknown: bool = True) -> None:
-        self.log, self.T = log, T
+        self.log, self.T = log.moves(T), T
+        log = self.log
         self.S, self.A = log.S + unknown, log.A  # the last state is "unknown"
         self.row = log.rows(T, self.S)  # [n], of every transition
         self.visits: IntArray = np.bincount(self.row, minlength=T * self.S * self.A)
@@ -137,57 +143,83 @@ class Fitted:
         wide = np.zeros((*pi.shape[:1], self.S, self.A))
         wide[:, :-1], wide[:, -1, 0] = pi, 1.0
         low, high = self._extremes
-        q, worst, values = values_of(low, wide)
+        q, worst, below = values_of(low, wide)
+        _, best, above = values_of(high, wide)
         lost = float((q.reshape(len(q), -1) * self.unknown.reshape(self.T, -1))[:, : -self.A].sum())
-        best = worst if lost <= NO_FLOW else values_of(high, wide)[1]
-        return [self._total(worst[m], best[m], q, values[m], m) for m in range(1 + self.log.N)], lost
+        if lost <= NO_FLOW:
+            best = worst  # without differences of rounding
+        ends = zip(worst, best, below, above, strict=True)
+        return [self._total(m, q, (v, w), (V, W)) for m, (v, w, V, W) in enumerate(ends)], lost
 
-    def _total(self, worst: float, best: float, q: FloatArray, V: FloatArray, m: int, pseudo: float = 5.0) -> Total:
-        """The total of signal m between two estimates, with its error, skewness and surprises."""
-        n, first = np.maximum(self.visits, 1), V[0][self.log.starts]
+    def _total(
+        self, m: int, q: FloatArray, totals: tuple[float, float], values: tuple[FloatArray, FloatArray]
+    ) -> Total:
+        """The total of signal m between two estimates, with its error, skewness and surprises.
+
+        ``values`` are those of the models with the smallest and with the largest signals where the log says nothing.
+        """
         again = len(self.row) - int((self.visits > 0).sum())  # degrees of freedom of the average variance
-        if not np.isfinite(V).all() or not again:
+        if not again or not all(np.isfinite(V).all() for V in values):
             nothing = np.zeros((self.T, self.S - 1, self.A))
-            return Total(worst, best, np.inf, 1.0, 0.0, (np.inf, np.inf), nothing)
-        through, y = self._worth(q, V, m)
-        means = np.bincount(self.row, weights=y, minlength=len(n)) / n
+            return Total(*totals, np.inf, 1.0, 0.0, (np.inf, np.inf), nothing)
+        worths = [self._worth(q, V, m) for V in values]
+        errors = [self._error(V, *worth, again) for V, worth in zip(values, worths, strict=True)]
+        error, freedom, skewness, shares = errors[totals[0] < totals[1] and errors[1][0] > errors[0][0]]
+        surprises = [self._surprise(q, V, *worths[i], m, (-1, 1)[i]) for i, V in enumerate(values)]
+        return Total(*totals, error, freedom, skewness, (surprises[0], surprises[1]), shares)
+
+    def _error(
+        self, V: FloatArray, through: FloatArray, y: FloatArray, means: FloatArray, again: int, pseudo: float = 5.0
+    ) -> tuple[float, float, float, FloatArray]:
+        """Standard error, its degrees of freedom, the skewness of the estimate, and the shares of the rows.
+
+        ``through``, ``y`` and ``means`` are those of `_worth`.
+        """
+        n, first = np.maximum(self.visits, 1), V[0][self.log.starts]
         off = y - means[self.row]
         squares: FloatArray = np.bincount(self.row, weights=off**2, minlength=len(n)).astype(float)
         shares, freedom = row_shares(through, squares, self.visits, pseudo=min(pseudo, again), ddof=1)
-        forgets = self.log.criterion.kind == "average" or len(first) < 2
-        start = 0.0 if forgets else float(first.var(ddof=1)) / len(first)
-        variance = float(shares.sum()) + start
-        rest = self._surprises(q, through, means, V, m), shares.reshape(self.T, self.S, self.A)[:, :-1]
+        start = 0.0 if self._forgets else float(first.var(ddof=1)) / len(first)
+        variance, by_row = float(shares.sum()) + start, shares.reshape(self.T, self.S, self.A)[:, :-1]
         if variance == 0.0:
-            return Total(worst, best, 0.0, 1.0, 0.0, *rest)
+            return 0.0, 1.0, 0.0, by_row
         effective = variance**2 / (float((shares**2 / freedom).sum()) + start**2 / max(len(first) - 1, 1))
         third = float((((through / n)[self.row] * off) ** 3).sum())
         if start:
             third += float(((first - first.mean()) ** 3).mean()) / len(first) ** 2
-        return Total(worst, best, variance**0.5, effective, third / variance**1.5, *rest)
+        return variance**0.5, effective, third / variance**1.5, by_row
 
-    def _surprises(
-        self, q: FloatArray, through: FloatArray, means: FloatArray, V: FloatArray, m: int
-    ) -> tuple[float, float]:
-        """How far one more transition of the worst kind would move a total down, and up.
+    @property
+    def _forgets(self) -> bool:
+        """Whether nothing is said about the start: averages forget it, and a single episode shows no variation."""
+        return self.log.criterion.kind == "average" or len(self.log.starts) < 2
 
-        ``through`` and ``means`` [T * S * A] are the flow through each row, and what its transitions are worth.
-        """
-        seen = self.visits > 0
-        low, high = self.log.ranges[m]
-        down, up = means - (low + self._ahead(q, V, np.min)), high + self._ahead(q, V, np.max) - means
+    def _surprise(
+        self, q: FloatArray, V: FloatArray, through: FloatArray, y: FloatArray, means: FloatArray, m: int, sign: int
+    ) -> float:
+        """How far one more transition or episode of the worst kind would move a total down (sign -1) or up (1)."""
+        seen, worst = self.visits > 0, self._worst_values(V, sign)
+        signal, criterion = self.log.ranges[m, (1 + sign) // 2], self.log.criterion
+        ahead: Any
+        if criterion.stationary:
+            ahead = (criterion.discount or 1.0) * worst[0]
+        else:
+            ahead = worst[1:] @ self._weights(q) if self.T == 1 else np.repeat(worst[1:], self.S * self.A)
+        beyond = sign * (signal + ahead - means)
         weights = through[seen] ** 2 / self.visits[seen] / max(float(through[seen].sum()), NO_FLOW)
-        return max(float(weights @ down[seen]), 0.0), max(float(weights @ up[seen]), 0.0)
+        first = V[0][self.log.starts]
+        start = 0.0 if self._forgets else sign * float(worst[0] - first.mean()) / len(first)
+        return max(float(weights @ beyond[seen]), start, 0.0)
 
-    def _ahead(self, q: FloatArray, V: FloatArray, extreme: Any) -> Any:
-        """[T * S * A]: the smallest or largest value of the next states that were seen, at the steps of each row."""
-        whole = self.log.whole or self.log
-        if whole.criterion.stationary:
-            return (whole.criterion.discount or 1.0) * extreme(V[0][whole.s_next])
-        if self.T == 1:
-            return extreme(V[1:, np.unique(whole.s_next)], axis=1) @ self._weights(q)
-        seen = [whole.s_next[whole.step == h] for h in range(self.T)]
-        return np.repeat([extreme(V[h + 1, x]) if len(x) else 0.0 for h, x in enumerate(seen)], self.S * self.A)
+    def _worst_values(self, V: FloatArray, sign: int) -> FloatArray:
+        """[len(V)]: the smallest (sign -1) or largest (1) value of the states that can occur at each step."""
+        log, extreme = self.log.whole or self.log, np.max if sign > 0 else np.min
+        if log.open:
+            return np.asarray(V[:, -1])  # from the state "unknown" the worst signal goes on to the end
+        if log.complete or self.T == 1:
+            return np.asarray(extreme(V[:, :-1], axis=1))
+        met = [log.starts, *(log.s_next[log.step == h] for h in range(self.T))]
+        return np.array([extreme(V[h, s]) if len(s) else 0.0 for h, s in enumerate(met)])
 
     @cached_property
     def _pairs(self) -> tuple[IntArray, IntArray]:
@@ -195,23 +227,26 @@ class Fitted:
         pairs, pair = np.unique(self.row * self.S + self.log.s_next, return_inverse=True)
         return pairs, pair
 
-    def _worth(self, q: FloatArray, V: FloatArray, m: int) -> tuple[FloatArray, FloatArray]:
-        """The flow through each row, and what each recorded transition is worth: signal and value of the next state.
+    def _worth(self, q: FloatArray, V: FloatArray, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The flow through each row, what each recorded transition is worth, and the mean of that in each row.
 
-        Where steps share their counts, their values are weighted by the flow, or equally where there is none.
+        It is worth its signal and the value of its next state. Where steps share their counts, their values are
+        weighted by the flow, or equally where there is none.
         """
         log = self.log
         if log.criterion.stationary:
             steps, discount = log.criterion.steps or 1.0, log.criterion.discount or 1.0
-            return steps * q.reshape(-1), log.x[m] + discount * V[0][log.s_next]
-        flat, ahead = q.reshape(len(q), -1), V[1:]
-        if self.T > 1:
-            return flat.reshape(-1), log.x[m] + ahead[log.step, log.s_next]
-        weights, (pairs, pair) = self._weights(q), self._pairs
-        worth = np.zeros(len(pairs))
-        for h in range(len(q)):
-            worth += weights[h, pairs // self.S] * ahead[h, pairs % self.S]
-        return flat.sum(axis=0), log.x[m] + worth[pair]
+            through, y = steps * q.reshape(-1), log.x[m] + discount * V[0][log.s_next]
+        elif self.T > 1:
+            through, y = q.reshape(-1), log.x[m] + V[1:][log.step, log.s_next]
+        else:
+            weights, (pairs, pair) = self._weights(q), self._pairs
+            ahead = np.zeros(len(pairs))
+            for h in range(len(q)):
+                ahead += weights[h, pairs // self.S] * V[h + 1, pairs % self.S]
+            through, y = q.reshape(len(q), -1).sum(axis=0), log.x[m] + ahead[pair]
+        means = np.bincount(self.row, weights=y, minlength=len(self.visits)) / np.maximum(self.visits, 1)
+        return through, y, means
 
     def _weights(self, q: FloatArray) -> FloatArray:
         """[H, S * A]: how the flow through each row is spread over the steps; evenly where there is none."""
@@ -224,7 +259,8 @@ class Fitted:
 
 def plug_in(log: Log, T: int) -> CMDP:
     """The model of shares and means, see `Estimate.cmdp`."""
-    fitted, allowed = Fitted(log, T, unknown=False), log.visits(T) > 0
+    fitted = Fitted(log, T, unknown=False)
+    allowed = fitted.log.visits(T) > 0
     put_usual(allowed, log.usual_actions(T))
     names = {"states": log.states, "action_names": log.action_names}
     return fitted.cmdp(np.zeros(1 + log.N), allowed, kernel=fitted.shares, **names)

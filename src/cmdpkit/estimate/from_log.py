@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.changes import change_in, steps_alike
-from cmdpkit.estimate.counts import Counts, new_counts, with_transitions
 from cmdpkit.estimate.fitted import Fitted, plug_in
-from cmdpkit.estimate.intervals import Certificate, stated
-from cmdpkit.estimate.log import Log, notes_on
+from cmdpkit.estimate.intervals import Certificate
+from cmdpkit.estimate.log import Log, condition_of, notes_on
+from cmdpkit.estimate.log_certificate import certified
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
 from cmdpkit.io.formats.frames import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model import showing
-from cmdpkit.model.cmdp import CMDP, Scale
+from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, checked_range
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.transitions import IntArray
 from cmdpkit.model.validate import Name, nearest
 from cmdpkit.operators.evaluate import occupancy
 
@@ -77,6 +76,7 @@ class OffPolicyEvaluation(Shown):
     value: Range  # of the reward
     utilities: tuple[Range, ...]  # of every constraint
     unknown: float  # probability that the policy does something that the log does not know
+    condition: str | None = None  # what has to be true of undeclared ranges, and of states that the log never met
     notes: tuple[str, ...] = ()  # what the log suggests, and what had to be assumed
 
 
@@ -139,14 +139,16 @@ class Estimate(Shown):
         check_confidence(confidence)
         totals, unknown = Fitted(self.log, self.T).totals(self._policy(policy).pi)
         ranges = [range_of(x, confidence) for x in totals]
-        return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown, self.notes)
+        condition = condition_of(self.log, self.T)
+        return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown, condition, self.notes)
 
     def certificate(self, policy: Any, confidence: float = 0.95) -> Certificate:
         """What the log proves about a policy: how far it is from the optimum, and whether it keeps its bounds.
 
         It holds for any policy, also one that was chosen from this log, at whatever time the log was closed and however
         its actions were decided about. The price is that it is wider than `evaluate`. The range of every signal must be
-        declared, and the optimum is that of policies which do only what the log has tried.
+        declared, and the optimum is that of policies which do only what the log has tried. States that the log never
+        met are counted, unless all states were declared (`states` of `from_log`).
         """
         check_confidence(confidence)
         if self.contradiction is not None:
@@ -160,7 +162,7 @@ class Estimate(Shown):
 
     def _policy(self, given: Any) -> Policy:
         """A policy for the states and actions of the log; in states where the episode is over, a rule is not asked."""
-        allowed, over = np.ones((1, self.log.S, self.log.A), dtype=bool), self.log.terminal
+        allowed, over = np.ones((1, self.log.S, self.log.A), dtype=bool), self.log.quiet
         if isinstance(given, Mapping):
             given = {**{self.log.states[s]: self.log.action_names[0] for s in np.flatnonzero(over)}, **given}
         elif callable(given) and not isinstance(given, Policy):
@@ -194,6 +196,7 @@ def from_log(
     constraints: Iterable[Constraint] = (),
     stationary: bool | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    states: Iterable[Name] | str | None = None,
     bad: str = "error",
     duplicates: str = "error",
 ) -> Estimate:
@@ -216,10 +219,14 @@ def from_log(
     ranges : the smallest and the largest value that a signal can have in a single step, such as {"cost": (0, 100)};
         "reward" may be among them, and a constraint may bring its own: ``at_most("cost", 5, range=(0, 100))``. Without
         it, a promise holds on the condition that the log has seen the worst. A value outside of it is an error.
+    states : all states that can occur, or "complete" if the log has met all of them. Otherwise, promises and
+        certificates count states that the log never met, in which the worst of the range goes on to the end; where a
+        range is missing, and for averages, promises hold on the condition that there are no such states
     bad : with "drop episodes", episodes with mistakes are left out; `Estimate.cleaned` says which kinds and how many
     duplicates : with "drop", a row that stands there twice counts once
 
-    A state in which no action was ever recorded is one in which the episode is over.
+    A state in which no action was ever recorded, though an episode ended there before its last step, is one in which
+    the episode is over.
 
     >>> did = ["work", "wait"] * 40
     >>> rows = [(k, h, "on", a, float(a == "work"), 1.0, "on") for k, a in enumerate(did) for h in (1, 2)]
@@ -233,7 +240,9 @@ def from_log(
     bounds = without_signals(constraints)
     judged = _judged(horizon, discount, criterion, stationary)
     names = [c.name for c in bounds]
-    read = read_log(log, columns, names, _declared(bounds, ranges), judged.horizon, bad=bad, duplicates=duplicates)
+    read = read_log(
+        log, columns, names, _declared(bounds, ranges), judged.horizon, states=states, bad=bad, duplicates=duplicates
+    )
     made = Log(
         **vars(read), constraints=tuple(replace(c.over(judged.steps), range=None) for c in bounds), criterion=judged
     )
@@ -297,7 +306,7 @@ def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
 
 def coverage(log: Log, T: int, cmdp: CMDP, *, listed: int = 20) -> Coverage:
     """The coverage of a log with the plug-in model ``cmdp``; each list has at most `listed` places."""
-    visits, known = log.visits(T), ~log.terminal
+    visits, known = log.visits(T), ~log.quiet
     by_state = visits.sum(axis=0)
     policy, feasible = nearest_policy(cmdp)
     q = occupancy(cmdp, policy)
@@ -322,72 +331,3 @@ def check_confidence(confidence: float) -> None:
     """Refuse a probability that no promise can be made with."""
     if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0.5 <= confidence < 1:
         raise CmdpkitError(f"confidence is {quoted(confidence)}, expected a number from 0.5 to below 1, such as 0.95")
-
-
-# -- What a log proves about a policy, whoever chose it and whatever was looked at before: `Estimate.certificate`.
-#
-# Every row of a log is a draw from the same process, so the intervals of `estimate.certificate` hold for it as they do
-# for a learner. They need the range of every signal, which therefore has to be declared. The optimum is that of
-# policies which do only what the log has tried: about anything else a log says nothing.
-
-
-def certified(log: Log, T: int, pi: FloatArray, confidence: float) -> Certificate:
-    """What a log with a horizon proves about pi [H, S, A]; T is 1 if all steps share their counts."""
-    H, scales = log.criterion.horizon, scales_of(log)
-    if H is None:
-        raise CmdpkitError(
-            f"the log is judged by {log.criterion}, and certificates are for logs with a horizon: see evaluate"
-        )
-    totals = [c.sign * c.total for c in log.constraints]
-    rho = np.array([scale.total_to_unit(x, H) for scale, x in zip(scales[1:], totals, strict=True)])
-    over, shape = log.terminal, (T, log.S, log.A)
-    nothing = np.array([scale.to_unit(0.0) for scale in scales])
-    ends = np.arange(T * log.S * log.A).reshape(shape)[:, over, 0].ravel()  # rows in which an episode is over
-    counts = counts_of_log(log, T, scales, ends, nothing)
-    certifier = Certifier(np.ones((H, log.S, log.A), dtype=bool), rho, T, 1 - confidence)
-    certifier.look(counts)
-    # It is certain that an episode that is over stays so and signals nothing.
-    sides, entries = certifier.sides, counts.head[ends]
-    sides.lo[entries], sides.up[entries], sides.spare[ends], sides.unseen[ends] = 1.0, 1.0, 0.0, 0.0
-    sides.least[ends], sides.most[ends] = nothing, nothing
-    tried = np.broadcast_to((counts.visits > 0).reshape(shape), (H, log.S, log.A)).copy()
-    tried[~tried.any(axis=-1)] = True  # where nothing was recorded, anything may happen
-    certifier.restrict(tried)
-    played = np.where(over[:, None], np.eye(1, log.A)[0], pi)
-    return stated(certifier.prove(played), scales, log.constraints, H, names=(log.states, log.action_names))
-
-
-def scales_of(log: Log) -> list[Scale]:
-    """[1 + N]: the declared ranges in the sense of "at least"; 0 is in them where an episode can be over."""
-    names = ["reward", *(c.name for c in log.constraints)]
-    missing = [name for name, declared in zip(names, log.declared, strict=True) if declared is None]
-    if missing:
-        raise CmdpkitError(
-            f"the range of {', '.join(map(quoted, missing))} is not declared, and a certificate holds only for signals "
-            f"whose range is known: give ranges={{{missing[0]!r}: (smallest, largest)}} to from_log"
-        )
-    scales = []
-    for sign, declared in zip((1.0, *(c.sign for c in log.constraints)), log.declared, strict=True):
-        low, high = sorted(sign * float(x) for x in declared or (0.0, 1.0))
-        if log.terminal.any():
-            low, high = min(low, 0.0), max(high, 0.0)
-        scales.append(Scale(low, high - low if high > low else 1.0))
-    return scales
-
-
-def counts_of_log(log: Log, T: int, scales: list[Scale], ends: IntArray, nothing: FloatArray) -> Counts:
-    """Transitions and signals of a log in unit scale; the rows `ends` stay where they are and signal `nothing`."""
-    S, A, M = log.S, log.A, 1 + log.N
-    row, s_next = np.append(log.rows(T), ends), np.append(log.s_next, ends // A % S)
-    signs = (1.0, *(c.sign for c in log.constraints))
-    x = np.array([scale.to_unit(sign * y) for scale, sign, y in zip(scales, signs, log.x, strict=True)])
-    x = np.append(x, np.repeat(nothing[:, None], len(ends), axis=1), axis=1)
-    pairs, times = np.unique(row * S + s_next, return_counts=True)
-    counts = with_transitions(new_counts(T, S, A, M), pairs // S, pairs % S, times)
-    cells = len(counts.visits)
-    counts.visits[...] = counts.moves[...] = np.bincount(row, minlength=cells)
-    products = (x[m] * x[n] for m, n in zip(*np.tril_indices(M), strict=True))
-    for i, y in enumerate((*x, *products)):
-        counts.moments[:, i] = np.bincount(row, weights=y, minlength=cells)
-    counts.starts[...] = np.bincount(log.starts, minlength=S)
-    return counts

@@ -1,7 +1,8 @@
 """A log: recorded transitions with the bounds and the criterion that were asked for, whole or in parts.
 
-A promise assumes that no step is worse than the declared range or, without one, than the worst of the log, and that
-what was left out does not matter. `notes_on` says what in the log speaks against that.
+A promise assumes that no step is worse than the declared range or, without one, than the worst of the log. States that
+the log never met are counted (`Log.open`), or excluded by a condition (`condition_of`). `notes_on` says what in the log
+speaks against the assumptions.
 """
 
 from __future__ import annotations
@@ -68,14 +69,44 @@ class Log(Recorded):
         starts: IntArray = self.s[self.begins]
         return starts if len(starts) or self.whole is None else self.whole.starts
 
+    @property
+    def open(self) -> bool:
+        """Whether states that the log never met are counted as possible.
+
+        They are unless the user has declared all states. Their worst has to be known: every constraint needs a declared
+        range, and a long-run average has no end up to which it could be counted. Where that is missing, a condition
+        excludes such states instead (`condition_of`).
+        """
+        return not self.complete and not self.undeclared and self.criterion.kind != "average"
+
+    @property
+    def undeclared(self) -> list[int]:
+        """The constraints whose range is not declared."""
+        return [n for n in range(self.N) if self.declared[1 + n] is None]
+
     @cached_property
-    def terminal(self) -> BoolArray:
-        """[S]: states in which no action was ever recorded; an episode that gets there is over."""
+    def quiet(self) -> BoolArray:
+        """[S]: states in which no action was ever recorded."""
         if self.whole is not None:
-            return self.whole.terminal
+            return self.whole.quiet
         quiet = np.ones(self.S, dtype=bool)
         quiet[self.s] = False
         return quiet
+
+    @cached_property
+    def terminal(self) -> BoolArray:
+        """[S]: states in which no action was ever recorded, and in which an episode ended before its last step.
+
+        An episode that gets there is over. A state that was met only after the last step of the horizon says nothing
+        about what would have followed.
+        """
+        if self.whole is not None:
+            return self.whole.terminal
+        horizon = self.criterion.horizon
+        ended = np.zeros(self.S, dtype=bool)
+        ended[self.s_next if horizon is None else self.s_next[self.step + 1 < horizon]] = True
+        terminal: BoolArray = self.quiet & ended
+        return terminal
 
     @cached_property
     def ranges(self) -> FloatArray:
@@ -99,7 +130,7 @@ class Log(Recorded):
     @cached_property
     def constant(self) -> list[int]:
         """The constraints without a declared range whose signal is the same in every row."""
-        return [n for n, x in enumerate(self.x[1:]) if x.min() == x.max() and self.declared[1 + n] is None]
+        return [n for n in self.undeclared if self.x[1 + n].min() == self.x[1 + n].max()]
 
     def rows(self, T: int, S: int | None = None) -> IntArray:
         """[n]: the row of each transition in arrays [T, S, A]; T = 1 if all steps share their rows."""
@@ -125,8 +156,17 @@ class Log(Recorded):
 
     def part(self, keep: BoolArray) -> Log:
         """The same log with these transitions [n] only."""
-        arrays = {name: getattr(self, name)[keep] for name in ("episode", "step", "s", "a", "s_next")}
+        arrays = {name: getattr(self, name)[keep] for name in ("episode", "step", "s", "a", "s_next", "moved")}
         return replace(self, x=self.x[:, keep], whole=self.whole or self, **arrays)
+
+    def moves(self, T: int) -> Log:
+        """The transitions whose next state is known, if all steps share their counts; otherwise all of them.
+
+        After the last step the next state does not matter, and a log need not have it. It would count for the other
+        steps all the same.
+        """
+        pooled = T == 1 and self.criterion.horizon != 1
+        return self.part(self.moved) if pooled and not self.moved.all() else self
 
     def parts(self, T: int, *, enough: int = 50, least: float = 0.25, stretches: int = 200) -> tuple[Log, Log]:
         """A part for choosing policies and a part for testing them.
@@ -157,7 +197,7 @@ def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
     Every step repeats a recorded one of the same state (at the same step if T > 1), with its action, its signals and
     its next state. A continuing log is drawn in `MIN_EPISODES` stretches.
     """
-    horizon = log.criterion.horizon
+    log, horizon = log.moves(T), log.criterion.horizon
     chains = size if horizon is not None else MIN_EPISODES
     steps = horizon if horizon is not None else max(size // chains, 1)
     place = log.rows(T) // log.A
@@ -181,7 +221,7 @@ def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
     again = np.lexsort((at, episodes))
     k = k[again]
     return replace(log, episode=episodes[again], step=at[again], s=log.s[k], a=log.a[k], s_next=log.s_next[k],
-                   x=log.x[:, k], place=(), first_states=None, whole=log.whole or log)  # fmt: skip
+                   moved=log.moved[k], x=log.x[:, k], place=(), first_states=None, whole=log.whole or log)  # fmt: skip
 
 
 def notes_on(log: Log) -> list[str]:
@@ -198,7 +238,7 @@ def notes_on(log: Log) -> list[str]:
             f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} is "
             "assumed"
         )
-    notes += _heavy_tails(log)
+    notes += _heavy_tails(log) + _names_alike("states", log.states) + _names_alike("actions", log.action_names)
     last = np.append(np.diff(log.episode) != 0, True)
     cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum()) if horizon is not None else 0
     if cut:
@@ -210,18 +250,29 @@ def notes_on(log: Log) -> list[str]:
     return notes
 
 
+def _names_alike(what: str, names: tuple[Name, ...]) -> list[str]:
+    """A note on names that differ only in upper and lower case, which may be meant as one."""
+    by_fold: dict[str, list[str]] = {}
+    for name in names:
+        if isinstance(name, str):
+            by_fold.setdefault(name.casefold(), []).append(name)
+    alike = [" and ".join(map(quoted, found)) for found in by_fold.values() if len(found) > 1]
+    return [f"the {what} {', '.join(alike)} differ only in upper and lower case; correct the log if they are the same"
+            ] if alike else []  # fmt: skip
+
+
 def _heavy_tails(
     log: Log, *, factor: float = 10.0, heavy: float = 0.2, rows: float = 0.02, top: float = 0.005
 ) -> list[str]:
     """A note on every constraint without a declared range whose total rests on a few very large values.
 
     Values are far out if they exceed the usual one `factor` times. A tail is heavy if such values make up at least the
-    share `heavy` of all, and are at most the share `rows` of the rows; if they are more, the largest `top` count.
+    share `heavy` of all, and are at most the share `rows` of the rows; if they are more, the largest `top` count. It is
+    heavy too if the exponent of its largest values is below 2, at which the variance no longer exists.
     """
     notes = []
-    for n, c in enumerate(log.constraints):
-        if log.declared[1 + n] is not None:
-            continue
+    for n in log.undeclared:
+        c = log.constraints[n]
         bad = -c.sign * log.x[1 + n]
         over = bad - np.median(bad)
         usual = over[over > 0]
@@ -231,29 +282,50 @@ def _heavy_tails(
         if far.mean() > rows:
             far &= over > np.quantile(over, 1 - top)
         share = float(over[far].sum() / usual.sum())
+        worst = log.x[1 + n].max() if c.sign < 0 else log.x[1 + n].min()
+        index = _tail_index(over)
+        declare = f"declare what a single step can be at worst (ranges={{{c.name!r}: (low, high)}}, --range)"
+        if share < heavy and index < 2.0:
+            notes.append(
+                f"{shown(c.name)} has a heavy tail: its largest values fall off like a power of {index:.2g}, too "
+                f"slowly for reliable limits, and the very worst of {len(over):,} is {worst:g}; something worse may "
+                f"not have happened yet, so {declare}"
+            )
         if share >= heavy:
-            worst = log.x[1 + n].max() if c.sign < 0 else log.x[1 + n].min()
             notes.append(
                 f"{shown(c.name)} has a heavy tail: the worst {int(far.sum()):,} of {len(over):,} values make up "
                 f"{share:.0%} of what exceeds its usual value, and the very worst is {worst:g}; something worse may "
-                f"not have happened yet, so declare what a single step can be at worst (ranges={{{c.name!r}: (low, "
-                "high)}, --range)"
+                f"not have happened yet, so {declare}"
             )
     return notes
 
 
-def condition_of(log: Log) -> str | None:
-    """What has to be true of signals without a declared range, or None if there are none."""
-    found = {}
-    for sign, word, end in ((-1, "above", "largest"), (1, "below", "smallest")):
-        limits = [
-            f"{shown(c.name)} {word} {log.ranges[1 + n, 1 if sign < 0 else 0]:g}"
-            for n, c in enumerate(log.constraints)
-            if c.sign == sign and log.declared[1 + n] is None
-        ]
-        if limits:
-            found[end] = " or ".join(limits)
-    if not found:
-        return None
-    said = " or ".join(f"{limits} (the {end} in this log)" for end, limits in found.items())
-    return f"if no single step ever has {said}"
+def _tail_index(over: FloatArray, share: float = 0.05, least: int = 20) -> float:
+    """Hill's estimate of the exponent with which the largest `share` of the values falls off; infinite for few values.
+
+    Values that repeat are no continuous tail, so at most half of those that count may be equal to others.
+    """
+    k = int(share * len(over))
+    if k < least:
+        return np.inf
+    largest = np.sort(over)[-k - 1 :]
+    if largest[0] <= 0 or len(np.unique(largest)) < k / 2:
+        return np.inf
+    return 1 / float(np.log(largest[1:] / largest[0]).mean())
+
+
+def condition_of(log: Log, T: int) -> str | None:
+    """What has to be true of signals without a declared range, and of states that the log never met; None if nothing.
+
+    T is 1 if all steps share their counts; otherwise a state must have been met at the step at which it occurs.
+    """
+    limits = []
+    for n in log.undeclared:
+        c, low_or_high = log.constraints[n], 1 if log.constraints[n].sign < 0 else 0
+        word, end = ("above", "largest") if c.sign < 0 else ("below", "smallest")
+        why = "an assumption, as all are equal" if n in log.constant else f"the {end} in this log"
+        limits.append(f"{shown(c.name)} {word} {log.ranges[1 + n, low_or_high]:g} ({why})")
+    said = [f"no single step ever has {' or '.join(limits)}"] if limits else []
+    if not log.complete and not log.open:
+        said.append(f"no state ever occurs that is not in this log{' at that step' if T > 1 else ''}")
+    return f"if {' and '.join(said)}" if said else None

@@ -13,10 +13,11 @@ is therefore divided in two parts, which know nothing of each other (`Log.parts`
 **Why all tests together err with probability 1 - confidence at most.** For the second part, the policies and all orders
 are fixed. The behaviour, if the first part expects it to meet the bounds, is tested with a fifth of the permitted
 error, which is handed on if it passes (the fallback procedure of Wiens, 2003). The rest is divided among the bounds.
-For each bound by itself, the other policies are tested in a fixed order, those first that the first part expects to
-have most room, until one fails; such a sequence accepts a policy that breaks the bound with at most the probability of
-a single error. A policy is promised only if it was accepted for every bound, so a broken promise needs an error in one
-of the sequences. Where bounds pull against each other, this finds the policies between them that one order would miss.
+For each bound by itself, the other policies are tested in a fixed order, those first whose limit on the first part is
+furthest within the bound, until one fails; such a sequence accepts a policy that breaks the bound with at most the
+probability of a single error. A policy is promised only if it was accepted for every bound, so a broken promise needs
+an error in one of the sequences. Where bounds pull against each other, this finds the policies between them that one
+order would miss.
 
 The ranges that are reported with the chosen policy are corrected for the number of policies tested, and end at the
 bounds. The remaining assumptions are that the limits for a fixed policy have their nominal coverage, that the process
@@ -126,15 +127,15 @@ class _Chosen(NamedTuple):
     margins: FloatArray  # [N], standard errors by which the bounds were tightened
     pi: FloatArray  # [T', S, A]
     least: int  # visits of the actions among which it was chosen
-    rooms: FloatArray  # [N], standard errors between the totals and the bounds
+    rooms: FloatArray  # [N], standard errors by which the limits of the totals are within the bounds
     value: float  # estimated total reward
     errors: FloatArray  # [N], standard errors of the totals
     hopeful: bool  # whether its estimates meet the bounds if the best is assumed where nothing was recorded
     feasible: bool  # whether it meets the tightened bounds in the model of the first part
 
-    def order(self, n: int, clear: float = 2.0) -> tuple[bool, int, float]:
-        """By which bound n is tested: first those with `clear` standard errors of room, and those on more visits."""
-        return bool(self.rooms[n] < clear), -self.least, -float(self.rooms[n])
+    def order(self, n: int) -> tuple[float, int]:
+        """By which bound n is tested: those first that the first part itself would promise with most room."""
+        return -float(self.rooms[n]), -self.least
 
 
 class _Tested(NamedTuple):
@@ -159,14 +160,12 @@ def promised(
     tests, sizes = _tests(log, T, confidence)
     passed = [x for x in tests if x.passed]
     if not passed:
-        failed = [x for x in tests if _misses(log, x.totals, x.level).max() > 0]  # others came after one of these
-        nearest = min(failed, key=lambda x: _misses(log, x.totals, x.level).max())
-        raise _declined(log, T, cmdp, nearest, confidence, notes, forecast=forecast)
+        raise _declined(log, T, cmdp, *_obstacle(log, tests), confidence, notes, forecast=forecast)
     best = max(passed, key=lambda x: x.chosen.value)
     value, *others = (range_of(x, 1 - (1 - confidence) / len(tests)) for x in best.totals)
     utilities = tuple(_within(c, x) for c, x in zip(log.constraints, others, strict=True))
     policy, margins = Policy.of(cmdp, best.chosen.pi), tuple(best.chosen.margins.tolist())
-    condition = condition_of(log)
+    condition = condition_of(log, T)
     return Promise(
         cmdp, policy, confidence, value, utilities, margins, len(tests), best.unknown, sizes, condition, notes
     )
@@ -237,13 +236,14 @@ def _behaviour(half: Fitted, usual: IntArray) -> FloatArray:
     return as_recorded(visits, half.log.criterion.horizon)
 
 
-def _rated(half: Fitted, margins: FloatArray, pi: FloatArray, least: int, *, feasible: bool) -> _Chosen:
-    """A policy with what the first part expects of it."""
-    reward, *totals = half.totals(pi)[0]
-    pairs = list(zip(half.log.constraints, totals, strict=True))
-    rooms = np.array([_room(c, x) for c, x in pairs])
+def _rated(
+    half: Fitted, margins: FloatArray, pi: FloatArray, least: int, *, feasible: bool, level: float = 0.95
+) -> _Chosen:
+    """A policy with what the first part expects of it; `level` is that of the limits by which policies are ordered."""
+    reward, *totals = found = half.totals(pi)[0]
+    pairs, rooms = list(zip(half.log.constraints, totals, strict=True)), -_misses(half.log, found, level)
     hopeful = all(c.sign * ((x.high if c.sign > 0 else x.low) - c.total) >= 0 for c, x in pairs)
-    errors = np.array([x.spread for x in totals])
+    errors = np.array([x.spread(c.sign) for c, x in pairs])
     return _Chosen(margins, pi, least, rooms, reward.low, errors, hopeful, feasible)
 
 
@@ -322,13 +322,8 @@ class _Planner:
 def _misses(log: Log, totals: list[Total], level: float) -> FloatArray:
     """[N]: by how many standard errors each total can miss its bound; 0 or less if it meets it with this confidence."""
     pairs = zip(log.constraints, totals[1:], strict=True)
-    return np.array([_shortfall(c, x, level) / min(max(x.spread, SMALLEST_ERROR), LARGEST_ERROR) for c, x in pairs])
-
-
-def _room(c: Constraint, x: Total) -> float:
-    """Standard errors between a total and its bound; negative beyond it."""
-    inside = c.sign * (x.middle - c.total)
-    return inside / x.spread if x.spread > 0 else float(np.sign(inside)) * np.inf
+    return np.array([_shortfall(c, x, level) / min(max(x.spread(c.sign), SMALLEST_ERROR), LARGEST_ERROR)
+                     for c, x in pairs])  # fmt: skip
 
 
 def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
@@ -339,13 +334,28 @@ def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
     return (c.total - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.total) - slack
 
 
+def _obstacle(log: Log, tests: list[_Tested]) -> tuple[_Tested, int]:
+    """The policy that came nearest to a promise, and the bound that it misses.
+
+    If no policy was accepted for some bound, that is the bound to name, even if other policies miss other bounds by
+    less: it stands in the way of all of them.
+    """
+    misses = np.array([_misses(log, x.totals, x.level) for x in tests])
+    missed = np.where(misses > 0, misses, np.inf)
+    hopeless = ~np.array([x.accepted for x in tests]).any(axis=0)
+    if hopeless.any():
+        n = int(np.argmax(np.where(hopeless, missed.min(axis=0), -np.inf)))
+        return tests[int(np.argmin(missed[:, n]))], n
+    largest = misses.max(axis=1)
+    nearest = int(np.argmin(np.where(largest > 0, largest, np.inf)))
+    return tests[nearest], int(np.argmax(misses[nearest]))
+
+
 def _declined(
-    log: Log, T: int, cmdp: CMDP, nearest: _Tested, confidence: float, notes: tuple[str, ...], *, forecast: bool
+    log: Log, T: int, cmdp: CMDP, nearest: _Tested, n: int, confidence: float, notes: tuple[str, ...], *, forecast: bool
 ) -> NoPromise:
-    """What to tell the user when no policy passed; this one came nearest."""
-    level = nearest.level
-    n = int(np.argmax(_misses(log, nearest.totals, level)))
-    c, x = log.constraints[n], nearest.totals[1 + n]
+    """What to tell the user when no policy passed; this one came nearest, and misses bound n."""
+    level, c, x = nearest.level, log.constraints[n], nearest.totals[1 + n]
     total = Range(x.middle, x.below(level), x.above(level))
     limit = total.low if c.sign > 0 else total.high
     known: dict[str, Any] = {"constraint": c, "total": total, "limit": limit, "level": level, "notes": notes}
@@ -372,8 +382,18 @@ def _declined(
             if nearest_policy(cmdp)[1]
             else "; in the estimated model no policy meets all bounds: relax a bound, or record other actions"
         )
-    episodes = None
-    if forecast and np.isfinite(x.spread):
+    episodes, surprise = None, x.surprises[0 if c.sign > 0 else 1]
+    if log.open and surprise > x.error:
+        text += (
+            ". Most of that is room for states that this log never met; if there are none, declare that "
+            '(states="complete", --states-complete)'
+        )
+    elif forecast and x.error <= surprise:
+        text += (
+            ". Most of that is room for what never happened in this log, so it does not tell how many episodes would "
+            "be enough"
+        )
+    elif forecast and np.isfinite(x.error):
         lacking = abs(limit - (x.low if c.sign > 0 else x.high)) / inside if inside > 0 else np.inf
         episodes, told = _forecast(log, T, confidence, lacking)
         text += f". {told}"

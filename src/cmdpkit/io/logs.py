@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.log_table import LogTable, read_table
+from cmdpkit.io.formats.log_table import LogTable, name_of, read_table
 from cmdpkit.io.formats.source import Mistakes
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.validate import is_hashable, nearest
 
 LARGEST = 1e60  # a signal: sums of its third powers must still be numbers
 LAST_STEP = 1e12  # of an episode
 KEEP = "error"
 DROP_EPISODES = "drop episodes"
 DROP = "drop"
+COMPLETE = "complete"  # the states of the log are all there are
 LOW, HIGH = " min", " max"  # a column called "cost max" declares the largest cost of a step
 
 
@@ -58,17 +60,19 @@ def _counted(n: int, one: str, many: str | None = None) -> str:
 class Recorded:
     """n recorded transitions as arrays of indices, ordered by episode and step."""
 
-    states: tuple[Any, ...]  # the values in the log, in their natural order
+    states: tuple[Any, ...]  # those of the log or, if they are declared, all that can occur, in their natural order
     action_names: tuple[Any, ...]  # likewise
     episode: IntArray  # [n], numbered from 0 in the order of time
     step: IntArray  # [n], within the episode, from 0
     s: IntArray  # [n], state
     a: IntArray  # [n], action
     s_next: IntArray  # [n], next state
+    moved: BoolArray  # [n], whether the next state is known; after the last step it need not be
     x: FloatArray  # [1 + N, n], reward and the signals of the constraints, in the user's sense
     declared: tuple[tuple[float, float] | None, ...]  # [1 + N], ranges of single steps, where they are declared
     place: tuple[Any, ...]  # [n], how messages name the place of each transition: its time, or its episode
     cleaned: Cleaned  # rows and episodes that were left out
+    complete: bool  # whether the user has declared that there are no other states
 
 
 def read_log(
@@ -78,10 +82,15 @@ def read_log(
     ranges: Mapping[str, tuple[float, float]],
     horizon: int | None,
     *,
+    states: Any = None,
     bad: str = KEEP,
     duplicates: str = KEEP,
 ) -> Recorded:
-    """Read a log from a file, a data frame, columns or rows; ``signals`` are the columns of the constraints."""
+    """Read a log from a file, a data frame, columns or rows; ``signals`` are the columns of the constraints.
+
+    ``states`` are all states that can occur, "complete" if the log has all of them, or None if that is not known.
+    """
+    declared = _declared_states(states)
     _check_choice("bad", bad, DROP_EPISODES)
     _check_choice("duplicates", duplicates, DROP)
     needed = (*["episode"] * (horizon is not None), "state", "action", "reward", *signals)
@@ -92,7 +101,19 @@ def read_log(
             f"{table.where} has no column 'step', so a row that stands there twice may be two visits; leave "
             'duplicates="drop" (--drop-duplicates) out, or add the column'
         )
-    return _Reader(table, ("reward", *signals), ranges, horizon).read(bad=bad, duplicates=duplicates)
+    return _Reader(table, ("reward", *signals), ranges, horizon).read(bad=bad, duplicates=duplicates, states=declared)
+
+
+def _declared_states(states: Any) -> tuple[Any, ...] | None:
+    """The names of all states that can occur; nothing if they are those of the log, None if they are not known."""
+    if states is None or (isinstance(states, str) and states == COMPLETE):
+        return None if states is None else ()
+    if isinstance(states, str) or not isinstance(states, Iterable) or not all(map(is_hashable, found := list(states))):
+        raise CmdpkitError(
+            f'states is {quoted(states)}, expected a list of all states that can occur, or "complete" if the log has '
+            "all of them"
+        )
+    return tuple(dict.fromkeys(map(name_of, found)))
 
 
 def _check_choice(name: str, given: Any, other: str) -> None:
@@ -173,8 +194,8 @@ class _Reader:
         faulty[self.episode[list(rows)]] = True
         self.alive &= ~faulty[self.episode]
 
-    def read(self, *, bad: str, duplicates: str) -> Recorded:
-        """The arrays, or an error with all mistakes."""
+    def read(self, *, bad: str, duplicates: str, states: tuple[Any, ...] | None) -> Recorded:
+        """The arrays, or an error with all mistakes; ``states`` are those of `_declared_states`."""
         step = self._step_numbers()
         order = np.flatnonzero(self.alive)
         order = order[np.lexsort((step[order], self.episode[order]))]
@@ -198,11 +219,22 @@ class _Reader:
         )
         if not len(order):
             raise CmdpkitError(f"{self.table.where} has no transitions left ({cleaned}); correct the log")
-        return self._recorded(step, order, nexts, cleaned)
+        return self._recorded(step, order, nexts, cleaned, states)
 
-    def _recorded(self, step: IntArray, order: IntArray, nexts: list[Any], cleaned: Cleaned) -> Recorded:
-        kept = order.tolist()
-        states = natural_order([self.names["state"][i] for i in kept] + [nexts[i] for i in kept])
+    def _recorded(
+        self, step: IntArray, order: IntArray, nexts: list[Any], cleaned: Cleaned, declared: tuple[Any, ...] | None
+    ) -> Recorded:
+        kept, moved = order.tolist(), np.array([after is not None for after in nexts])
+        nexts = [here if after is None else after for here, after in zip(self.names["state"], nexts, strict=True)]
+        found = dict.fromkeys([self.names["state"][i] for i in kept] + [nexts[i] for i in kept])
+        known = set(declared or ())
+        for name in found if declared else ():
+            if name not in known:
+                raise CmdpkitError(
+                    f"{self.table.where} has a state {quoted(name)} that is not among the declared "
+                    f"states{nearest(str(name), map(str, known))}; add it to states, or correct the log"
+                )
+        states = natural_order((*(declared or ()), *found))
         actions = natural_order([self.names["action"][i] for i in kept])
         state, action = {x: i for i, x in enumerate(states)}, {x: i for i, x in enumerate(actions)}
         time = self._times()
@@ -224,10 +256,12 @@ class _Reader:
             np.array([state[self.names["state"][i]] for i in kept], dtype=np.int64),
             np.array([action[self.names["action"][i]] for i in kept], dtype=np.int64),
             np.array([state[nexts[i]] for i in kept], dtype=np.int64),
+            moved[order],
             self.x[:, order],
             self.declared,
             tuple(str(place[i]) for i in kept),
             cleaned,
+            complete=declared is not None,
         )
 
     def _times(self) -> FloatArray | None:
@@ -319,7 +353,8 @@ class _Reader:
         """The next state of every row, and which rows have none that is known.
 
         It is the state of the row that follows in the episode. The last row of an episode needs one of its own, unless
-        it is the last step. Where the log has no such column, last rows are left out of a continuing log.
+        it is the last step, where it is None. Where the log has no such column, last rows are left out of a continuing
+        log.
         """
         nexts, states = list(self.names["next_state"]), self.names["state"]
         unfinished = np.zeros(len(nexts), dtype=bool)
@@ -340,9 +375,10 @@ class _Reader:
                     unfinished[i] = True
                 elif self.horizon is None or step[i] + 1 < self.horizon:
                     told = "next_state is empty, and no row of this episode follows"
-                    self.faults.add("the last next_state of an episode is empty", i, told,
-                                    "fill in where it led, or leave the row out")  # fmt: skip
-                nexts[i] = states[i]  # after the last step it does not matter
+                    remedy = "fill in where it led"
+                    if not self.has_next:
+                        remedy = "add a column next_state, which is empty except where an episode ends before its time"
+                    self.faults.add("the last next_state of an episode is empty", i, told, remedy)
         return nexts, unfinished
 
 

@@ -102,9 +102,9 @@ def coverage(name: str, estimate: Estimate) -> RenderableType:
 
 def evaluation(found: OffPolicyEvaluation, *, show_notes: bool = True) -> RenderableType:
     """What a given policy would have brought."""
-    headline = (
-        f"What the given policy would have brought; each range holds with {percent(found.confidence)} confidence."
-    )
+    provided = f", {found.condition}" if found.condition else ""
+    sure = f"each range holds with {percent(found.confidence)} confidence{provided}"
+    headline = f"What the given policy would have brought; {sure}."
     parts: list[RenderableType] = [Text(headline), EMPTY_LINE, TerminalTable(promise_table(found))]
     if found.unknown > NEGLIGIBLE:
         note = f"In {percent(found.unknown)} of the episodes it does what the log has never seen; there, the worst and "

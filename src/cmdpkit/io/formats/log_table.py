@@ -70,7 +70,7 @@ class LogTable:
         """A column of names: values that can be compared; None where a cell is empty."""
         column = self.columns[name]
         try:
-            known = {x: _name(x) for x in set(column)}
+            known = {x: name_of(x) for x in set(column)}
         except TypeError:  # some value cannot be compared: find out where
             for i, value in enumerate(column):
                 if not is_hashable(value):
@@ -83,7 +83,7 @@ class LogTable:
         return [known[x] for x in column]
 
 
-def _name(value: Any) -> Any:
+def name_of(value: Any) -> Any:
     """A value as a name: texts without the blanks around them, whole floats as whole numbers, None if it is missing."""
     if isinstance(value, str):
         return value.strip() or None
