@@ -2,6 +2,9 @@
 
 For each of three problems, 200 simulated logs of 500 and of 5,000 episodes in which every action was equally likely.
 For every log, the policy promised at 95 % and the best policy of the plug-in model are evaluated in the true model.
+
+`CMDPKIT_DECLARE` is "nothing", so that promises name a condition, "ranges" (of the signals in a step), so that they
+make room for states that the log never met, or "states", which declares both the ranges and that there are no others.
 """
 
 import os
@@ -13,7 +16,8 @@ import cmdpkit as ck
 from bench._logs import PROBLEMS, behaviour, in_truth, table_of
 
 LOGS = int(os.environ.get("CMDPKIT_LOGS", "200"))
-SIZES = (500, 5_000)
+SIZES = tuple(int(x) for x in os.environ.get("CMDPKIT_EPISODES", "500,5000").split(","))
+DECLARE = os.environ.get("CMDPKIT_DECLARE", "nothing")
 
 
 class Outcome(NamedTuple):
@@ -29,7 +33,10 @@ class Outcome(NamedTuple):
 def outcome(cmdp: ck.CMDP, episodes: int, stationary: bool, seed: int) -> Outcome:
     table = table_of(cmdp, behaviour(cmdp), episodes, np.random.default_rng([16, seed]))
     bounds = [ck.Constraint(c.name, c.sense, c.bound, per_step=c.per_step) for c in cmdp.constraints]
-    estimate = ck.from_log(table, horizon=cmdp.H, constraints=bounds, stationary=stationary)
+    declared: dict = {} if DECLARE == "nothing" else {"ranges": ranges_of(cmdp)}
+    if DECLARE == "states":
+        declared["states"] = "complete"
+    estimate = ck.from_log(table, horizon=cmdp.H, constraints=bounds, stationary=stationary, **declared)
     try:
         plain = ck.solve(estimate.cmdp).policy
     except ck.Infeasible as infeasible:
@@ -45,12 +52,23 @@ def outcome(cmdp: ck.CMDP, episodes: int, stationary: bool, seed: int) -> Outcom
     return Outcome(_kept(cmdp, naive), naive.v, _kept(cmdp, true), true.v, covered)
 
 
+def ranges_of(cmdp: ck.CMDP) -> dict[str, tuple[float, float]]:
+    """The smallest and the largest value of every signal in the true model."""
+    signals = [cmdp.r, *(c.sign * g for c, g in zip(cmdp.constraints, cmdp.g, strict=True))]
+    names = ["reward", *(c.name for c in cmdp.constraints)]
+    there = cmdp.actions
+    return {name: (float(x[there].min()), float(x[there].max())) for name, x in zip(names, signals, strict=True)}
+
+
 def _kept(cmdp: ck.CMDP, values: ck.Values) -> bool:
     return all(c.sign * (w - c.total) >= -1e-9 for c, w in zip(cmdp.constraints, values.w, strict=True))
 
 
 def main() -> None:
-    print(f"{LOGS} logs each; optimum, then what the promised and the plug-in policies are truly worth, on average")
+    print(
+        f"{LOGS} logs each, declared: {DECLARE}; optimum, then what the promised and the plug-in policies are truly "
+        "worth, on average"
+    )
     head = (
         "problem",
         "counts",

@@ -185,3 +185,21 @@ def test_a_run_that_was_stopped_by_a_rule_is_continued_in_its_folder(tmp_path):
     assert "no run of cl-pri on queue" in run("learn", "queue", "--out", str(tmp_path), "--more", "10").output
     both = run("learn", "queue", "--stop", "60s", "--episodes", "10")
     assert both.exit_code == 2 and "only one of --episodes and --stop" in both.output
+
+
+def test_seed_is_another_name_of_first_seed():
+    one, other = (
+        answer("learn", "paper/synthetic", "--episodes", "200", name, "7") for name in ("--seed", "--first-seed")
+    )
+    assert [x["seed"] for x in one["runs"]] == [x["seed"] for x in other["runs"]] == [7]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "instead"),
+    [("--constraint", "energy<=20", "--bound NAME=VALUE"), ("--horizon", "5", "queue:H=5")],
+)
+def test_options_of_gymnasium_environments_on_a_model_name_what_to_give_instead(option, value, instead):
+    found = run("learn", "queue", "--episodes", "10", option, value)
+    assert found.exit_code == 2
+    said = " ".join(re.sub("[│╭╮╰╯─]", " ", found.output).split())
+    assert f"queue is a model; give {instead}" in said

@@ -1,6 +1,7 @@
 """Gymnasium environments that cannot be learned in, or go wrong on the way: what is said, and what to do about it."""
 
 import re
+import sys
 
 import gymnasium
 import numpy as np
@@ -9,6 +10,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import TimeLimit
 
 import cmdpkit as ck
+from cmdpkit.errors import RunFailed
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.learning import learn
 from cmdpkit.simulate.random import stream
@@ -107,3 +109,18 @@ def test_a_step_that_goes_wrong_is_named_with_a_remedy(env, learner, message):
 def test_what_is_missing_or_wrong_is_named(attempt, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         attempt()
+
+
+class Quits(Line):
+    """An environment that ends the program in the middle of an episode, as if all was well."""
+
+    def step(self, action):
+        sys.exit(0)
+
+
+def test_an_environment_that_exits_fails_its_run_and_not_the_program():
+    bounds = [ck.at_most("falls", 5)]
+    with pytest.raises(RunFailed, match=r"episode 1, step 1: env\.step\(\d\) raised SystemExit"):
+        ck.learn(GymWorld(Quits(), bounds, horizon=6, reward_range=(0, 1)), "triple-q", episodes=10)
+    with pytest.raises(ck.CmdpkitError, match="raised SystemExit"):
+        ck.gym.probe(Quits(), episodes=1)

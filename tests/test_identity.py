@@ -150,8 +150,28 @@ def test_the_code_of_ours_is_its_own_modules_and_what_it_shares_and_no_other_alg
         return code.code_digest.__wrapped__(kind) != first
 
     own = [f"learners/triple_q/{path.name}" for path in (root / "learners" / "triple_q").glob("*.py")]
-    assert len(own) > 1 and all(edited(name) for name in [*own, "simulate/random.py", "simulate/simulator.py"])
-    assert not any(edited(name) for name in ("learners/opdop.py", "results/study.py", "model/cmdp.py", "nothing.py"))
+    reached = ["simulate/random.py", "simulate/simulator.py", "model/cmdp.py", "model/transitions.py"]
+    assert len(own) > 1 and all(edited(name) for name in [*own, *reached])
+    assert not any(edited(name) for name in ("learners/opdop.py", "results/study.py", "records/code.py", "nothing.py"))
+    kind = resolve("cl-pri")  # it plans with the Bellman backups and the evaluation of the room `operators`
+    first = code.code_digest.__wrapped__(kind)
+    assert all(edited(name) for name in ("operators/evaluate.py", "model/policy.py", "exact/columns.py"))
+
+
+def test_every_module_that_a_learner_loads_from_the_rooms_before_the_records_is_a_part_of_its_code():
+    """What Python really imports when it imports a learner, in a process of its own, is the oracle."""
+    script = (
+        "import sys, cmdpkit.learners.{name}; "
+        "print(*(n for n, m in sys.modules.items() if n.startswith('cmdpkit.') and getattr(m, '__file__', None)))"
+    )
+    for name in ("cl_pri", "opt_cmdp", "ucrl_cmdp"):
+        words = [sys.executable, "-c", script.format(name=name)]
+        loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        expected = {x for x in loaded if x.split(".")[1] in code.ROOMS}
+        found = {}
+        groups = [code._ModuleGroup(Path(ck.__file__).resolve().parents[1], code.COUNTED_ROOMS)]
+        code._collect(f"cmdpkit.learners.{name}", groups, found)
+        assert len(expected) > 40 and expected <= set(found)
 
 
 def test_a_class_that_is_in_no_file_has_the_code_that_python_made_of_it():

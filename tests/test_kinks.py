@@ -57,3 +57,13 @@ def test_the_price_of_the_strictest_bound_is_finite_and_that_of_an_indifferent_o
     near = at(cmdp, float(curve.bounds[1]) - eps)
     assert curve.prices[1] == pytest.approx((near.value - curve.values[1]) / eps, rel=1e-5)
     assert curve.prices[0] == 0.0
+
+
+def test_a_relaxation_prints_in_one_line():
+    bounds = [ck.at_least("left", 1.5, [[1.0, 0.0]]), ck.at_least("right", 1.0, [[0.0, 1.0]])]
+    model = ck.CMDP([[[1.0], [1.0]]], r=[[0.0, 0.0]], constraints=bounds, horizon=2)
+    with pytest.raises(ck.Infeasible) as found:
+        ck.solve(model)
+    text = repr(found.value.relax)
+    assert "Relaxation(name='left', bound=1, by=0.5, at_least=0.5, solution=<optimal value 0>)" in text
+    assert len(text) < 250

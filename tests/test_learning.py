@@ -92,8 +92,12 @@ def test_a_saved_run_is_continued_to_the_same_bits(tmp_path, monkeypatch):
 def test_a_saved_run_of_something_else_is_refused(tmp_path):
     path = tmp_path / "run.npz"
     learn("paper/synthetic", "triple-q", episodes=100, seed=1, checkpoint=path)
-    with pytest.raises(ValueError, match="belongs to another run"):
+    with pytest.raises(ValueError, match=r"was saved by another run: seed was 1 and is 2 now; choose another"):
         learn("paper/synthetic", "triple-q", episodes=100, seed=2, checkpoint=path)
+    with pytest.raises(ValueError, match=r"episodes was 100 and is 200 now, params was \{\} and is \{'eta': 3.0\} now"):
+        learn("paper/synthetic", "triple-q", episodes=200, seed=1, eta=3.0, checkpoint=path)
+    with pytest.raises(ValueError, match=r"bounds was \{\} and is \{'utility': 1.9\} now, the model is another one"):
+        learn("paper/synthetic", "triple-q", episodes=100, seed=1, bounds={"utility": 1.9}, checkpoint=path)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match="is not a readable saved run"):
         learn("paper/synthetic", "triple-q", episodes=100, seed=1, checkpoint=path)

@@ -15,7 +15,7 @@ from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import load_failures, load_record, save_failure, save_record
 from cmdpkit.results.study import Study, load_settings, save_settings
-from cmdpkit.running.active import read_saved, write_saved
+from cmdpkit.running.active import asked_of, read_saved, write_saved
 from records import make_record
 
 NAME = "planted:Any"  # what every text in the files is
@@ -101,10 +101,10 @@ def test_environments_of_other_packages_are_not_built_for_a_record(monkeypatch):
 
 def test_saved_runs(planted):
     run = Run("planted:make", NAME, 10, 0, NAME)
-    arrays = {"key": np.array(run.key), "rng": np.zeros(4, np.uint64), "done": np.array(1), NAME: np.array(NAME)}
+    arrays = {"run": np.array(asked_of(run)), "rng": np.zeros(4, np.uint64), "done": np.array(1), NAME: np.array(NAME)}
     arrays |= {"seconds": np.array(0.0), "rows": np.zeros((1, 3))}
     write_saved(planted / "run.npz", arrays)
-    assert str(read_saved(planted / "run.npz", run.key)[NAME]) == NAME
+    assert str(read_saved(planted / "run.npz", run)[NAME]) == NAME
 
 
 EXPERIMENT = (

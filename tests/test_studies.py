@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
+from cmdpkit.cli.experiments import _labelled
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.results.groups import parameters_of
 from cmdpkit.results.report import render
@@ -358,3 +359,17 @@ def test_show_prints_what_the_study_has(many, tmp_path):
     assert "is not NAME=TEXT" in shown("--label", "a").stderr
     page = CliRunner().invoke(app, ["report", str(tmp_path), "--algo", "c", "--label", "c=Gamma"])
     assert page.exit_code == 0 and "Gamma" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "text"),
+    [
+        ("a=Alpha", "a", "Alpha"),
+        ("a=δ = 0.1", "a", "δ = 0.1"),
+        ("a (eta=2.0)=Alpha", "a (eta=2.0)", "Alpha"),
+        ("a (eta=2.0)=Alpha = 2", "a (eta=2.0)", "Alpha = 2"),
+        ("unknown=x=y", "unknown", "x=y"),
+    ],
+)
+def test_a_label_may_hold_an_equals_sign_and_so_may_the_name(given, name, text):
+    assert _labelled(given, ["a", "a (eta=2.0)", "queue"]) == (name, text)

@@ -197,6 +197,26 @@ def test_a_bomb_in_a_header_of_the_archive_is_refused(tmp_path):
     refused_early(path, "would inflate to")
 
 
+RATIONAL, LONG = {"type": "rational", "size": 128}, {"type": "rational", "size": 32_000}
+
+
+def described(kind, **parts):
+    """The index of a model with one state, one action and one transition, its probability of this type."""
+    system = {"time": "discrete", "#players": 1, "#states": 1, "#initial-states": 0, "#choices": 1, "#branches": 1}
+    system |= {"#choice-actions": 0} | ({} if kind is None else {"branch-probability-type": kind})
+    return json.dumps({"format-version": 0, "transition-system": system, **parts}).encode()
+
+
+def fractions(a, b, size=8):
+    """The files of such a model: its only probability is a / b, two numbers of so many bytes."""
+    return {
+        "branch-to-target.bin": bytes(8),
+        "choice-to-branches.bin": None,
+        "state-to-choices.bin": None,
+        "branch-to-probability.bin": a.to_bytes(size, "little") + b.to_bytes(size, "little"),
+    }
+
+
 LIES = {
     "more states than there are": ({"#states": 10**15}, "state-to-choices.bin has"),
     "more transitions than there are": ({"#branches": 10**18}, "branch-to-target.bin has"),
@@ -213,6 +233,21 @@ LIES = {
     "an index that is a list": ({"index.json": b"[]"}, "not a complete .umb file"),
     "an index that is no JSON": ({"index.json": b"{"}, "not a complete .umb file"),
     "a game": ({"#players": 2}, "with one player"),
+    "an index without end": ({"index.json": b"[" * 100_000}, "not a complete .umb file"),
+    "a denominator of 0": (
+        {"index.json": described(RATIONAL), **fractions(1, 0)},
+        "a fraction that is no finite number",
+    ),
+    "a number of 16,000 bits": ({"index.json": described(LONG), **fractions(2**15_000, 1, 2000)}, "no finite number"),
+    "annotations that are a list": ({"index.json": described(None, annotations=[])}, r"annotations is \[\], expected"),
+    "rewards that are a text": (
+        {"index.json": described(None, annotations={"rewards": "r"})},
+        "rewards is 'r', expected",
+    ),
+    "a type that is a text": (
+        {"index.json": described("double"), **fractions(1, 1)},
+        "the type of probabilities is 'double', expected",
+    ),
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -324,13 +326,17 @@ def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: l
     """The runs of a folder that were asked for, with the names that were given."""
     from cmdpkit.results.study import Study
 
-    labels = shared.pairs(label, "--label", "NAME=TEXT, such as cl-pri=CL-PRI", _labelled)
     study = Study.load(folder)
+    split = partial(_labelled, known=study.names if label else [])
+    labels = shared.pairs(label, "--label", "NAME=TEXT, such as cl-pri=CL-PRI", split)
     return (study.with_labels(labels) if labels else study).only(algo or None, env or None)
 
 
-def _labelled(item: str) -> tuple[str, str]:
-    name, text = item.rsplit("=", 1)  # names such as "triple-q (eta=2.0)" have a "=" of their own
+def _labelled(item: str, known: Sequence[str]) -> tuple[str, str]:
+    """The name and its label; names such as "triple-q (eta=2.0)" and labels such as "δ = 0.1" have a "=" too."""
+    ends = [i for i, letter in enumerate(item) if letter == "="]
+    end = next((i for i in reversed(ends) if item[:i] in known), ends[0] if ends else -1)
+    name, text = item[: max(end, 0)], item[end + 1 :]
     if not name or not text:
         raise ValueError(item)
     return name, text

@@ -116,7 +116,10 @@ def learn(
         str | None, Option(metavar="N", help="Continue the runs in --out that --stop has ended by N episodes or steps.")
     ] = None,
     seeds: Annotated[int, Option(min=1, max=MAX_SEEDS, help="How many independent runs.")] = 1,
-    first_seed: Annotated[int, Option(min=0, help="Seed of the first run; later runs use the following integers.")] = 0,
+    first_seed: Annotated[
+        int,
+        Option("--first-seed", "--seed", min=0, help="Seed of the first run; later runs use the following integers."),
+    ] = 0,
     preset: Annotated[
         str | None, Option(help="Constants, see `cmdpkit algos`; by default the algorithm's first preset.")
     ] = None,
@@ -193,8 +196,16 @@ def _environment(model: str, constraint: list[str] | None, horizon: int | None, 
     """The environment to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
     if constraint is None and horizon is None:
         return model
+    from cmdpkit import envs
     from cmdpkit.running.gym.world import GymRecipe
 
+    if model.partition(":")[0] in envs.names():
+        option, instead = (
+            ("--constraint", "--bound NAME=VALUE") if constraint else ("--horizon", f"{model}:H={horizon}")
+        )
+        raise BadParameter(
+            f"it is for Gymnasium environments, and {model} is a model; give {instead}", param_hint=option
+        )
     limits = None if constraint is None else shared.constraints_of(constraint)
     return GymRecipe(model, constraints=limits, bounds=tuple(shared.bounds_of(bound).items()), horizon=horizon)
 

@@ -114,6 +114,10 @@ class Relaxation(NamedTuple):
     at_least: float  # proved: no smaller move is enough
     solution: Solution  # the optimum with the moved bound
 
+    def __repr__(self) -> str:
+        numbers = f"bound={self.bound:g}, by={self.by:g}, at_least={self.at_least:g}"
+        return f"Relaxation(name={self.name!r}, {numbers}, solution=<optimal value {self.solution.value:g}>)"
+
 
 def relaxations(cmdp: CMDP) -> dict[str, Relaxation | None]:
     """For every bound of an infeasible model how far it alone must move; None if the other bounds clash without it.

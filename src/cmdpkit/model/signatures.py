@@ -1,8 +1,8 @@
 """The functions from which a user builds a model: which arguments they take, and what the step function returns.
 
 The names and the number of a function's parameters decide what it is given, never a trial call. Every function is first
-given the state and the action. A further parameter called ``h`` (or ``step``, ``t``, ``time``) is given the step, and
-one called ``s_next`` (or ``next_state``, ``s2``, ...) the next state. Every answer of the step function is checked.
+given the state and the action. A further parameter called ``h`` (or ``step``) is given the step, and one called
+``s_next`` (or ``next_state``) the next state. Every answer of the step function is checked.
 Whatever could be read in two ways is refused, because a wrong guess would silently give a wrong model.
 """
 
@@ -23,13 +23,8 @@ from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.validate import is_hashable
 
 Role = Literal["step", "next"]
-STEP_NAMES = frozenset({"h", "step", "t", "time"})
-# fmt: off
-NEXT_STATE_NAMES = frozenset({
-    "s_next", "snext", "next_s", "next_state", "nextstate", "state_next", "next", "sn", "ns", "s1", "s2", "sp", "s_",
-    "s_prime", "sprime", "s_new", "new_s", "new_state", "newstate", "successor", "s_to", "to_state",
-})
-# fmt: on
+STEP_NAMES = frozenset({"h", "step"})
+NEXT_STATE_NAMES = frozenset({"s_next", "next_state"})
 ACTION_NAMES = frozenset({"a", "action", "act"})
 STATE_NAMES = frozenset({"s", "state"})
 OF_STATE = "a function of the state, or of the state and h, which is the step from 0"

@@ -2,7 +2,8 @@
 
 The digest is of the module that holds the class (and its base classes), and of every module that it imports, directly
 or through others, as long as they belong together: modules of the same top-level package, or of the same folder if the
-module stands alone. Of this package, only the rooms in `COUNTED_ROOMS` count. Comments, docstrings and layout do not
+module stands alone. Of this package, all rooms before this one count (`COUNTED_ROOMS`): a learner plans with the
+evaluation of the room `operators` as much as with code of its own. Comments, docstrings and layout do not
 count, because they change no result. Neither do other packages, whose versions are in the record, and data files.
 
 A record also names its origin: the versions of Python and packages and, in a Git checkout, the commit. These are for
@@ -20,14 +21,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import cmdpkit
 
-# The rooms of this package whose code decides the result of a learner.
-COUNTED_ROOMS = tuple(f"cmdpkit.{room}" for room in ("learners", "estimate", "simulate", "exact", "model.tolerances"))
+# The rooms of this package whose code decides the result of a learner: all that come before this one.
+ROOMS = ("model", "operators", "exact", "envs", "io", "simulate", "estimate", "learners")
+COUNTED_ROOMS = tuple(f"cmdpkit.{room}" for room in ROOMS)
 INSTALL_FOLDERS = ("site-packages", "dist-packages")  # modules side by side in these do not belong together
 DIGEST_LENGTH = 16  # hexadecimal digits
 
@@ -127,7 +130,8 @@ def _collect(module: str, groups: list[_ModuleGroup], found: dict[str, Path]) ->
         if path is not None:
             found[name] = path
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-            waiting += _imported(path, path.stat().st_mtime_ns, package)
+            parents = accumulate(name.split(".")[:-1], "{}.{}".format)  # importing a module runs those first
+            waiting += [*parents, *_imported(path, path.stat().st_mtime_ns, package)]
 
 
 @cache
@@ -156,22 +160,25 @@ def _parsed(path: Path, _changed: int) -> ast.Module:
 
 @cache
 def _digested(path: Path, changed: int) -> str:
-    return hashlib.sha256(repr(_plain(_parsed(path, changed))).encode()).hexdigest()
+    words: list[str] = []
+    _write(_parsed(path, changed), words)
+    return hashlib.sha256(" ".join(words).encode(errors="surrogatepass")).hexdigest()
 
 
-def _plain(node: Any) -> Any:
-    """Syntax as nested tuples, the same for every version of Python."""
-    if isinstance(node, ast.AST):
-        fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
-        return type(node).__name__, *((name, _plain(_undocumented(name, value))) for name, value in fields)
-    return [_plain(x) for x in node] if isinstance(node, list) else repr(node)
-
-
-def _undocumented(name: str, value: Any) -> Any:
-    """The statements of a body without those that are only a constant, such as docstrings."""
-    if name != "body" or not isinstance(value, list):
-        return value
-    return [x for x in value if not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))]
+def _write(node: ast.AST, out: list[str]) -> None:
+    """Append syntax as words, the same for every version of Python, without statements that are only a constant."""
+    out.append(type(node).__name__)
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value is None or value == []:
+            continue
+        out.append(name)
+        for x in value if isinstance(value, list) else (value,):
+            if not isinstance(x, ast.AST):
+                out.append(repr(x))
+            elif not (name == "body" and isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant)):
+                _write(x, out)
+        out.append(";")
 
 
 def _compiled(thing: Coded) -> list[Any]:

@@ -122,6 +122,12 @@ class Study(Shown):
             claims=tuple(claim for claim in self.claims if claim.env in worlds),
         )
 
+    @property
+    def names(self) -> list[str]:
+        """What can be given another name: groups, algorithms, problems and environments."""
+        plain = groups(self.records)
+        return list(dict.fromkeys(x for g in plain for x in (g.label, g.run.algo, g.problem, g.run.env)))
+
     def with_labels(self, labels: Mapping[str, str]) -> Study:
         """The same study with other names for algorithms and problems, in tables, figures and the report alike.
 
@@ -134,8 +140,7 @@ class Study(Shown):
         >>> group.label, group.problem
         ('Triple-Q', 'Rush hours')
         """
-        plain = groups(self.records)
-        known = dict.fromkeys(x for g in plain for x in (g.label, g.run.algo, g.problem, g.run.env))
+        known = self.names
         for name, text in labels.items():
             if name not in known:
                 raise CmdpkitError(f"there is nothing called {name!r} to label; there are {', '.join(known)}")

@@ -9,6 +9,7 @@ and a run with a checkpoint is saved then (see `cmdpkit.running.learning.learn`)
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import threading
 import zipfile
@@ -191,9 +192,10 @@ def gap_now(active: ActiveRun) -> float | None:
 # intact. A checksum reveals damage and edits, but not intent: whoever can write the file can also compute the checksum.
 # Therefore `put_back` also checks everything that a run relies on.
 
-SAVED_FORMAT = 3  # of saved runs; a file of another format is refused
+SAVED_FORMAT = 4  # of saved runs; a file of another format is refused
 # Members that every saved run has, with the kind of their type and the number of their axes.
-MEMBERS = {"key": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "rows": ("f", None)}
+MEMBERS = {"run": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "rows": ("f", None)}
+DIGESTS = {"fingerprint": "the model", "code": "the code of the algorithm", "baseline": "the safe policy"}  # of a run
 # What zipfile and numpy may raise for a file that is not a sound archive.
 _PLAIN_ERRORS = (OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, MemoryError)
 UNREADABLE = (*_PLAIN_ERRORS, zipfile.BadZipFile, zlib.error)
@@ -202,7 +204,7 @@ UNREADABLE = (*_PLAIN_ERRORS, zipfile.BadZipFile, zlib.error)
 def arrays_of(active: ActiveRun) -> Arrays:
     """Everything that changes during a run, for a checkpoint."""
     arrays = {
-        "key": np.array(saved_key(active.run)),
+        "run": np.array(asked_of(active.run)),
         "rng": active.rng.copy(),
         "rows": np.array(active.rows, dtype=float),
         "done": np.array(active.done),
@@ -212,9 +214,9 @@ def arrays_of(active: ActiveRun) -> Arrays:
     return arrays | {f"world/{name}": x for name, x in active.world.state().items()}
 
 
-def saved_key(run: Run) -> str:
-    """The key under which a run is saved: an anytime run has the same one whatever its length."""
-    return replace(run, episodes=0).key if run.anytime else run.key
+def asked_of(run: Run) -> str:
+    """What was asked of a saved run, as JSON: an anytime run is the same whatever its length."""
+    return json.dumps((replace(run, episodes=0) if run.anytime else run).to_dict(), sort_keys=True)
 
 
 def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
@@ -267,20 +269,33 @@ def write_saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         np.savez(file, **members, checksum=np.array(_checksum(members)))  # type: ignore[arg-type]
 
 
-def read_saved(path: Path, key: str) -> Arrays:
-    """The arrays of the run with this key; raises CmdpkitError if the file is damaged, edited or of another run."""
+def read_saved(path: Path, run: Run) -> Arrays:
+    """The arrays of this run; raises CmdpkitError if the file is damaged, edited or of another run."""
     try:
         arrays = _members(path)
     except UNREADABLE as error:
         raise CmdpkitError(f"{path} is not a readable saved run ({error}); delete it to start again") from None
     if not {"format", "checksum", *MEMBERS} <= arrays.keys():
         raise CmdpkitError(f"{path} is not a saved run; choose another checkpoint, or delete it")
-    if arrays["format"].tolist() != SAVED_FORMAT or arrays["key"].tolist() != key:
-        raise CmdpkitError(f"{path} belongs to another run or version; choose another checkpoint, or delete it")
+    if arrays["format"].tolist() != SAVED_FORMAT:
+        raise CmdpkitError(f"{path} was saved by another version; choose another checkpoint, or delete it")
     if arrays.pop("checksum").tolist() != _checksum(arrays):
         raise CmdpkitError(f"{path} is damaged or was edited (its checksum does not fit); delete it to start again")
     _check_numbers(path, arrays)
+    _check_same(path, str(arrays["run"]), asked_of(run))
     return arrays
+
+
+def _check_same(path: Path, saved: str, asked: str) -> None:
+    """Refuse a file of another run, and say what differs."""
+    one, other = json.loads(saved), json.loads(asked)
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    told = [f"{name} was {one.get(name)!r} and is {other.get(name)!r} now" for name in names if name not in DIGESTS]
+    told += [f"{what} is another one" for name, what in DIGESTS.items() if name in names]
+    if told:
+        raise CmdpkitError(
+            f"{path} was saved by another run: {', '.join(told)}; choose another checkpoint, or delete it"
+        )
 
 
 def _members(path: Path) -> Arrays:

@@ -39,7 +39,6 @@ from cmdpkit.running.active import (
     read_saved,
     readings_of,
     row_of,
-    saved_key,
     with_gap,
     write_saved,
 )
@@ -75,7 +74,7 @@ def play(
     path = Path(checkpoint) if checkpoint is not None else None
     active = _begin(request, stop)
     if path is not None and path.exists():
-        put_back(active, read_saved(path, saved_key(active.run)), path)
+        put_back(active, read_saved(path, active.run), path)
     elif begun is not None:
         put_back(active, begun, "the record")
     if stop.episodes is not None and active.done > stop.episodes:

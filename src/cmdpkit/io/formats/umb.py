@@ -36,7 +36,10 @@ COMPRESSED: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by the first bytes 
     b"BZh": bz2.open,
 }
 BITS = {"double": 64, "int": 64, "uint": 64, "rational": 128}  # size of a number unless the index says otherwise
-DAMAGE = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, KeyError, TypeError)
+DAMAGE = (
+    *(tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError),
+    *(ValueError, KeyError, TypeError, RecursionError),  # of the index in JSON, which may be nested without end
+)
 
 Index = Mapping[str, Any]
 
@@ -48,8 +51,8 @@ def read(path: Path) -> Explicit:
     """The Markov decision process in a file, with all its reward structures."""
     try:
         files = _members(path)
-        index = json.loads(files["index.json"])
-        system = index["transition-system"]
+        index = _table(json.loads(files["index.json"]), "the index")
+        system = _table(index["transition-system"], "transition-system")
         if index["format-version"] != FORMAT_VERSION:
             raise CmdpkitError(
                 f"{path} has version {quoted(index['format-version'])} of the format, this cmdpkit reads "
@@ -57,7 +60,8 @@ def read(path: Path) -> Explicit:
             )
         if system["time"] != "discrete" or system["#players"] > 1:
             raise CmdpkitError(f"{path} is not a Markov decision process in discrete time with one player")
-        return _model(path, files, system, index.get("annotations", {}).get("rewards", {}))
+        annotations = _table(index.get("annotations", {}), "annotations")
+        return _model(path, files, system, _table(annotations.get("rewards", {}), "rewards"))
     except CmdpkitError:
         raise
     except DAMAGE as error:
@@ -83,6 +87,7 @@ def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Map
     owner = np.repeat(np.arange(choices), np.diff(indptr))
     rewards = {}
     for name, structure in described.items():
+        structure = _table(structure, f"the reward structure {quoted(name)}")
         total = np.zeros(choices)
         for part, n in (("states", S), ("choices", choices), ("branches", branches)):
             if part in structure["applies-to"]:
@@ -138,6 +143,12 @@ class _Limited(io.RawIOBase):
         return data
 
 
+def _table(value: Any, what: str) -> Index:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} is {quoted(value)}, expected an object")
+    return value
+
+
 def _count(system: Index, key: str) -> int:
     n = system[key]
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
@@ -166,7 +177,7 @@ def _offsets(files: Mapping[str, bytes], name: str, parents: int, children: int)
 
 def _numbers(path: Path, data: bytes, kind: Index, n: int, what: str) -> FloatArray:
     """A vector of numbers of a declared type; fractions are rounded to the nearest float."""
-    name = kind["type"]
+    name = _table(kind, f"the type of {what}")["type"]
     if name not in BITS:
         raise CmdpkitError(f"{path}: {what} have the type {quoted(name)}, expected {', '.join(BITS)}")
     size, odd = divmod(kind.get("size", BITS[name]), 8)
@@ -179,10 +190,17 @@ def _numbers(path: Path, data: bytes, kind: Index, n: int, what: str) -> FloatAr
     pieces = (data[i : i + size] for i in range(0, len(data), size))
     if name == "rational" and size % 2 == 0:
         halves = ((piece[: size // 2], piece[size // 2 :]) for piece in pieces)
-        return np.array([_whole(a, True) / _whole(b, False) for a, b in halves])
+        return np.array([_quotient(_whole(a, True), _whole(b, False), what) for a, b in halves])
     if name == "double":
         raise ValueError(f"{what} have {8 * size} bits, expected 64")
-    return np.array([float(_whole(piece, name == "int")) for piece in pieces])
+    return np.array([_quotient(_whole(piece, name == "int"), 1, what) for piece in pieces])
+
+
+def _quotient(a: int, b: int, what: str) -> float:
+    try:
+        return a / b
+    except (ZeroDivisionError, OverflowError) as error:
+        raise ValueError(f"{what} have a fraction that is no finite number ({error})") from None
 
 
 def _whole(data: bytes, signed: bool) -> int:

@@ -136,6 +136,7 @@ def _has_axes(x: Any) -> bool:
 
 
 EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the next
+FAILURES = (Exception, SystemExit)  # of an environment; one that exits must not end the program as if all was well
 MAX_EXCEPTION = 200  # characters of an exception of an environment that a message shows
 
 
@@ -184,7 +185,7 @@ class GymPlayer:
             a = actions[h] = act(h, s)
             try:
                 result = step(a + first_action)
-            except Exception as error:
+            except FAILURES as error:
                 raise _env_raised(k, h, f"env.step({a + first_action})", error) from error
             try:
                 obs, reward, terminated, truncated, info = result
@@ -249,7 +250,7 @@ class GymPlayer:
             seed = {"seed": int(words.generate_state(1)[0])}
         try:
             result = self.env.reset(**seed)
-        except Exception as error:
+        except FAILURES as error:
             raise _env_raised(k, None, "env.reset", error) from error
         try:
             obs, _ = result if isinstance(result, tuple | list) else ()
@@ -265,7 +266,7 @@ class GymPlayer:
         a = int(self.actions[k % EPISODES_PER_SEED, h]) + self.problem.actions.first
         try:
             result = self.env.step(a)
-        except Exception as error:
+        except FAILURES as error:
             raise _env_raised(k, h, f"env.step({a})", error) from error
         try:
             obs, *_ = result
@@ -293,7 +294,7 @@ class GymPlayer:
         )
 
 
-def _env_raised(k: int, h: int | None, call: str, error: Exception) -> RunFailed:
+def _env_raised(k: int, h: int | None, call: str, error: BaseException) -> RunFailed:
     """The failure of a run whose environment raised an exception."""
     place = f"episode {k + 1}" if h is None else f"episode {k + 1}, step {h + 1}"
     return RunFailed(f"{place}: {call} raised {quoted(error, MAX_EXCEPTION)}")

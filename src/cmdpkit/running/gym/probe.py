@@ -14,7 +14,7 @@ from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import check_length, check_seed
 from cmdpkit.running.gym.env import CMDPEnv, Numbers, Range, declared_ranges, limits
-from cmdpkit.running.gym.episodes import complaint, costs, flag, real, reset_complaint, whole
+from cmdpkit.running.gym.episodes import FAILURES, complaint, costs, flag, real, reset_complaint, whole
 from cmdpkit.running.gym.world import GymWorld
 
 GUESS = (0.0, 1.0)  # proposed for a signal that was 0 at every step, and of which nothing is declared
@@ -192,7 +192,7 @@ class _Played:
     def _called(self, place: str, what: str, call: Any) -> Any:
         try:
             return call()
-        except Exception as error:
+        except FAILURES as error:
             raise CmdpkitError(f"{place}: {what} raised {quoted(error, 300)}") from error
 
 

@@ -311,6 +311,8 @@ class GymRecipe:
                 raise CmdpkitError(f"the function returns a GymWorld, which settles {', '.join(given)} itself")
             return built
         if not isinstance(built, gymnasium.Env):
+            if isinstance(built, CMDP):
+                raise CmdpkitError("it is a model, which has constraints and a horizon of its own: change its bounds")
             kind = type(built).__name__
             raise CmdpkitError(f"the function returns a {kind}, expected a CMDP, a gymnasium.Env or a GymWorld")
         world = self._around(built, self.constraints)
