@@ -186,8 +186,8 @@ class PRI(Learner):
 
         Steps count from 1; states and actions are given by index, counting from 0.
         """
-        pruning, said = self.pruning, {}
-        said["tightening"] = [round(self.params.eps_rho, 6)] * self.spec.N
+        pruning = self.pruning
+        said: dict[str, Any] = {"tightening": [round(self.params.eps_rho, 6)] * self.spec.N}
         said["actions"] = {"to begin with": int(self.spec.allowed.sum()), "now": int(pruning.D.sum())}
         if pruning.actions_after_usage:
             said["actions"]["after usage"] = pruning.actions_after_usage
