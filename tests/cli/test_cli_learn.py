@@ -104,7 +104,7 @@ def test_vacuous_constants_are_said_and_verbose_tells_the_story():
         (
             ("learn", "paper/synthetic", "--set", "delta=1e-300"),
             1,
-            "delta is 1e-300, expected at least 1e-12 and below 1",
+            "delta is 1e-300, expected a probability of at least 1e-12 and below 1",
         ),
         ((*LEARN, "10", "--preset", "bold"), 1, "bold"),
         ((*LEARN, "10", "--bound", "utlity=1"), 1, "did you mean 'utility'"),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit import cli, envs
-from cmdpkit.experiments import backends
+from cmdpkit.experiments import backends, execute
 from cmdpkit.experiments.execute import bench
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.io.loading import build
@@ -271,8 +271,9 @@ def test_an_edited_learner_is_run_again_and_shown_apart(project):
 
 
 def test_a_worker_with_other_code_refuses_the_run(project, tmp_path):
-    (run_asked, *_) = Experiment.load(project / "own.toml").runs()
-    job = backends.Job(dataclasses.replace(run_asked, code="0" * 16), "", str(tmp_path / "runs"), (str(project),))
+    experiment = Experiment.load(project / "own.toml")
+    run_asked = dataclasses.replace(experiment.runs()[0], code="0" * 16)
+    (job,) = execute._jobs([run_asked], experiment.worlds, tmp_path / "runs")
     reason = backends.work(job)
     assert "is not the one that was asked for (0000000000000000)" in reason and "Start the workers again" in reason
 

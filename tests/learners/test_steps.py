@@ -271,8 +271,8 @@ def test_a_checkpoint_of_a_run_by_steps_is_continued_to_the_same_bits(tmp_path):
 def dense(model, S, A):
     P = np.zeros((S * A, S))
     for row in range(S * A):
-        part = slice(model.indptr[row], model.indptr[row + 1])
-        P[row, model.successors[part]] = model.prob[part]
+        part = slice(model.rows.indptr[row], model.rows.indptr[row + 1])
+        P[row, model.rows.successors[part]] = model.rows.prob[part]
     return P.reshape(S, A, S)
 
 

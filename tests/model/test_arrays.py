@@ -233,6 +233,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
 }
 
 NO_ARRAY = {
+    "names of states": "from_log(states)",
     "a name, not an array": """
         CMDP.action_index(name) CMDP.state_index(name) Policy.act(state) Policy.probabilities(state) explain(state)
         gym.CostFromReward.step(action) gym.CostFromStep.step(action) gym.WithCost.step(action)""",
@@ -362,8 +363,8 @@ def test_a_rule_of_every_accepted_form_means_the_same_array(seed):
         lambda s, h: by_step[h][place[s]],
         lambda h, s: by_step[h][place[s]],
         lambda s, step: by_step[step][place[s]],
-        lambda s, *, t: by_step[t][place[s]],
-        lambda s, time: dict(zip(names, pi[time, place[s]], strict=True)),
+        lambda s, *, step: by_step[step][place[s]],
+        lambda s, h: dict(zip(names, pi[h, place[s]], strict=True)),
         ck.Policy(pi),
         ck.Policy.of_choices(np.asfortranarray(pi.argmax(axis=-1)), _rows(pi)),
     ]
