@@ -18,7 +18,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import box_of
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import counts_of, dense_moves, signal_means
-from cmdpkit.estimate.intervals import Intervals, Part, stated
+from cmdpkit.estimate.intervals import Intervals, UnknownCell, stated
 from cmdpkit.estimate.within import add_parts, ends_of, extreme_total
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.cmdp import Scale
@@ -330,7 +330,7 @@ def test_what_cannot_be_certified_is_refused():
 def test_proofs_are_told_in_the_users_units_and_sense():
     """Reward from -2 to 2 and a cost from 0 to 10 over 3 steps; in unit scale 3 is the best of both totals."""
     scales, cost = (Scale(-2.0, 4.0), Scale(-10.0, 10.0)), ck.at_most("cost", 12.0)
-    part = Part(step=1, state=0, action=1, visits=7, amount=0.1)
+    part = UnknownCell(step=1, state=0, action=1, visits=7, amount=0.1)
     found = Intervals(0.9, 50, ((1.0, 2.0), (1.9, 2.5)), best=1.5, parts=(part,))
     told = stated(found, scales, [cost], 3, names=(["on"], ["wait", "work"]))
     assert told.gap == pytest.approx(4 * 0.5) and told.optimum_at_most == pytest.approx(4 * 1.5 - 6)
