@@ -43,6 +43,7 @@ from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_leas
 from cmdpkit.learners.spec import check_walk
 from cmdpkit.model.compiled import compiled, embedded, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance, count_step
@@ -191,8 +192,7 @@ class TripleQA(Learner):
         """pi [1, S, A]: shares of actions in the second half of the run, else in the first, else what is played."""
         pi = self.behaviour()
         for taken in self.learned.taken:
-            total = taken.sum(axis=1, keepdims=True)
-            pi = np.where(total > 0, taken / np.maximum(total, 1), pi)
+            pi = conditional(taken, pi)
         return pi
 
     @property
