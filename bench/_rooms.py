@@ -1,4 +1,4 @@
-"""How large the house is: for every room, the tests and the benches, modules and lines of code, docstrings, comments and blanks.
+"""How large the house is: modules and four kinds of lines of every room, the tests and the benches.
 
 python -m bench._rooms            the working tree
 python -m bench._rooms COMMIT     and next to it an earlier commit

@@ -1,4 +1,6 @@
-"""24,000 problems made to break the exact solver, each compared with an exact rational answer: 20,000 with a horizon, 4,000 without.
+"""24,000 problems made to break the exact solver, each compared with an exact rational answer.
+
+There are 20,000 with a horizon and 4,000 without.
 
 python -m bench adversarial
 python -m bench.adversarial horizon 500      only the first 500 with a horizon; `stationary` are those without
