@@ -5,7 +5,7 @@ import pytest
 
 from cmdpkit import envs
 from cmdpkit.model.policy import Policy
-from cmdpkit.operators.evaluate import evaluate
+from cmdpkit.operators.policies import evaluate
 from oracle import optimum, slater_slack
 
 # -- paper/synthetic ---------------------------------------------------------------------------------------------------

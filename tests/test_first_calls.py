@@ -10,7 +10,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.model import compiled
 from cmdpkit.operators import steps
-from cmdpkit.operators.evaluate import action_values
+from cmdpkit.operators.policies import action_values
 from cmdpkit.simulate.simulator import Simulator
 
 
