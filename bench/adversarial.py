@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "oracles"))
 from adversarial import examine, instance  # the tests run some of the same problems
 
 INSTANCES = 20_000

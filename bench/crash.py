@@ -10,7 +10,7 @@ KILLS = 100
 
 def main() -> None:
     began = time.perf_counter()
-    test = [sys.executable, "-m", "pytest", "tests/test_crash.py", "-p", "no:cacheprovider"]
+    test = [sys.executable, "-m", "pytest", "tests/experiments/test_crash.py", "-p", "no:cacheprovider"]
     subprocess.run(test, env={**os.environ, "CMDPKIT_KILLS": str(KILLS)}, check=True)
     print(f"{KILLS} kills: nothing lost, final records bit-identical ({time.perf_counter() - began:.0f} s)")
 
