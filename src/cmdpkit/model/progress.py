@@ -40,6 +40,7 @@ class StatusLines:
         self.rows, self.quiet = rows, quiet
         self._began = time.monotonic()
         self._spoke, self._noted = self._began, False
+        self._compiled = 0.0 if (meter := _meter()) is None else meter.seconds  # before these rows were shown
         self._ended = threading.Event()
         self._live: Any = None
 
@@ -108,7 +109,7 @@ class StatusLines:
     def added(self, now: float) -> list[str]:
         """The lines to add at a time where stderr is no terminal."""
         meter, lines = _meter(), []
-        if not self._noted and meter is not None and meter.seconds > BEFORE_NOTE:
+        if not self._noted and meter is not None and meter.seconds - self._compiled > BEFORE_NOTE:
             self._noted = True
             lines.append(COMPILING)
         if now - self._spoke >= BETWEEN_LINES:
