@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import stationary_rational as rational
+from stationary_adversarial import FAMILIES, examine, instance
 from stationary_oracle import optimum, random_model
 
 import cmdpkit as ck
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.plans import Plans, found_of
-from stationary_adversarial import FAMILIES, examine, instance
 
 pytestmark = pytest.mark.compiled
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.compiled
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hostile_problems_without_a_horizon_are_answered_as_exact_arithmetic_says(family):
-    """`python -m bench stationary_adversarial` tries 4,000 of them."""
+    """`python -m bench adversarial` tries 4,000 of them."""
     for k in range(20):
         made = instance(np.random.default_rng([1, FAMILIES.index(family), k]), family)
         assert examine(made, wide=k % 12 == 0 and family != "avoidable").faults == [], k

@@ -1,7 +1,7 @@
 """Nothing is lost: benches are killed at random moments, resumed, and end with the bits of an undisturbed one.
 
 After every kill, every record that was finished is still there, to the byte, and whatever the killed process left
-behind is not taken for a result. CMDPKIT_KILLS sets how often (`python -m bench crash` does a hundred), and
+behind is not taken for a result. CMDPKIT_KILLS sets how often, and
 CMDPKIT_CRASH_SEED moves the moments.
 """
 
