@@ -20,7 +20,7 @@ from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import LP_TOLERANCE, NO_GAIN, NO_SHORTFALL, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.evaluate import action_values, flow
+from cmdpkit.operators.policies import action_values, flow
 
 
 @dataclass(frozen=True)
