@@ -26,6 +26,7 @@ extensions = [
     "sphinx_codeautolink",
     "run",
     "drawn",
+    "folded",
     "docstrings",
     "mathml",
     "statements",

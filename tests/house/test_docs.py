@@ -285,6 +285,16 @@ def test_a_figure_is_drawn_from_its_code_and_as_many_examples_of_the_page_as_it_
         value_of("a = 1", page)
 
 
+def test_tables_are_offered_as_csv_with_all_their_cells():
+    rows = extension("folded").rows_of(
+        "### `one`\n\nnote | x\n\n| a | b |\n| :- | -: |\n| 1 | 2,0 |\n\n### two\n\n| a | b |\n| - | - |\n| 3 | |\n"
+    )
+    assert rows == [["table", "a", "b"], ["one", "1", "2,0"], ["two", "3", ""]]
+    for file in (DOCS / "algorithms" / "measured").glob("*.inc"):
+        header, *rows = extension("folded").rows_of(file.read_text(encoding="utf-8"))
+        assert rows and {len(row) for row in rows} == {len(header)}, file
+
+
 def test_notebooks_are_numbered_and_have_a_title():
     assert [int(notebook.stem.split("_")[1]) for notebook in NOTEBOOKS] == [1, 2, 3, 4, 5, 6]
     for notebook in NOTEBOOKS:
