@@ -5,10 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import stationary_rational as rational
+from stationary_adversarial import examine, instance, made_of
 from stationary_oracle import optimum
 
 import cmdpkit as ck
-from stationary_adversarial import examine, instance, made_of
 
 pytestmark = pytest.mark.compiled
 

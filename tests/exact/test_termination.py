@@ -9,10 +9,10 @@ import time
 
 import numpy as np
 import pytest
+from stationary_adversarial import examine, made_of
 
 import cmdpkit as ck
 from cmdpkit.exact.columns import Columns, PolicyColumn
-from stationary_adversarial import examine, made_of
 
 pytestmark = pytest.mark.compiled
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import stationary_rational as rational
 from scipy import sparse
+from stationary_adversarial import instance
 
 import cmdpkit as ck
 from cmdpkit.operators import chains
 from cmdpkit.operators.chain_systems import FULL, Elimination
 from cmdpkit.operators.chains import Chain
-from stationary_adversarial import instance
 
 
 def leaky(rng: np.random.Generator, S: int) -> tuple[np.ndarray, np.ndarray]:
