@@ -66,7 +66,7 @@ def test_every_public_name_has_a_docstring_of_its_own_an_example_and_a_place_in_
     named = getattr(cmdpkit, name)
     assert inspect.getdoc(named)
     assert not (named.__doc__ or "").startswith(f"{name}("), "a dataclass's signature is no docstring"
-    reference = (DOCS / "reference.md").read_text(encoding="utf-8")
+    reference = "".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
     assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{name}$", reference, flags=re.MULTILINE)
     examples = "".join(re.findall(r"^```pycon\n(.*?)^```", reference, flags=re.MULTILINE | re.DOTALL))
     assert ">>>" in inspect.getdoc(named) or re.search(rf"\b{name}\b", examples)
@@ -76,7 +76,7 @@ def test_every_public_name_has_a_docstring_of_its_own_an_example_and_a_place_in_
 def test_every_public_module_works_without_further_imports_and_has_entries_in_the_reference(name):
     code = f"import cmdpkit; assert cmdpkit.{name}.__doc__"
     subprocess.run([sys.executable, "-c", code], check=True)
-    reference = (DOCS / "reference.md").read_text(encoding="utf-8")
+    reference = "".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
     assert re.search(rf"^\.\. auto\w+:: cmdpkit\.{name}\.\w+$", reference, flags=re.MULTILINE)
 
 
@@ -274,6 +274,17 @@ def test_a_thumbnail_shows_the_optimum(name):
     assert picture.count('class="draws"') == len({d.state for d in cmdpkit.solve(cmdp).stochastic_decisions()}) == 1
 
 
+def test_a_figure_is_drawn_from_its_code_and_as_many_examples_of_the_page_as_it_needs():
+    value_of = extension("drawn").value_of
+    page = ">>> x = [1]\n>>> x.append(2)\n>>> y = sum(x)\n>>> [][0]\nTraceback (most recent call last):\nIndexError\n"
+    assert value_of("z = y + 1\nz", page) == 4
+    assert value_of("3 + 4", page) == 7
+    with pytest.raises(NameError, match="nowhere"):
+        value_of("nowhere", page)
+    with pytest.raises(ValueError, match="expected an expression"):
+        value_of("a = 1", page)
+
+
 def test_notebooks_are_numbered_and_have_a_title():
     assert [int(notebook.stem.split("_")[1]) for notebook in NOTEBOOKS] == [1, 2, 3, 4, 5, 6]
     for notebook in NOTEBOOKS:
@@ -281,7 +292,7 @@ def test_notebooks_are_numbered_and_have_a_title():
         assert line == "=" * len(title)
 
 
-def test_the_front_page_and_the_readme_say_what_was_measured():
+def test_the_page_of_algorithms_and_the_readme_say_what_was_measured():
     runs = json.loads((DOCS / "figures" / "front.json").read_text(encoding="utf-8"))["runs"]
     labels = ("PRI, as published", "Triple-Q, authors' constants", "CL-PRI, this package")
     rows = []
@@ -291,6 +302,6 @@ def test_the_front_page_and_the_readme_say_what_was_measured():
         kept = sum(utility >= 2 for utility in run["policy utility"])
         row = f"| {label} | {' | '.join(cells)} | {max(run['policy lacks']):.4f} | {kept} of 5 |"
         rows.append(row.replace("-0", "−0").replace(" -", " −").replace("(-", "(−"))
-    for page in (DOCS / "index.md", ROOT / "README.md"):
+    for page in (DOCS / "algorithms" / "index.md", ROOT / "README.md"):
         text = page.read_text(encoding="utf-8")
         assert all(row in text for row in rows), (page, rows)
