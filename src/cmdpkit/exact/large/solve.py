@@ -58,8 +58,7 @@ class SweepWatch(Watch):
     def pulse(self, sweeps: int) -> None:
         """Show that sweeps go on."""
         self.now = self.now._replace(sweeps=sweeps, seconds=self.seconds)
-        if self._report is not None:
-            self._report(self.now)  # type: ignore[arg-type]
+        self.tell(self.now)
 
     def round(self, value: float, gap: float, goal: float) -> None:
         """Note the end of a round."""
