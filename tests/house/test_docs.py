@@ -295,6 +295,14 @@ def test_tables_are_offered_as_csv_with_all_their_cells():
         assert rows and {len(row) for row in rows} == {len(header)}, file
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "algorithms").glob("*.md")), ids=lambda page: page.stem)
+def test_every_page_of_an_algorithm_begins_with_the_same_six_answers(page):
+    if page.stem in {"index", "which", "table1", "not-here", "reproduction"}:
+        return
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \| .+ \|$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert rows[:6] == ["What for", "When not", "Guarantee", "Needs", "Use", "Limits"]
+
+
 def test_notebooks_are_numbered_and_have_a_title():
     assert [int(notebook.stem.split("_")[1]) for notebook in NOTEBOOKS] == [1, 2, 3, 4, 5, 6]
     for notebook in NOTEBOOKS:
