@@ -23,7 +23,6 @@ ORDER = [
     "running",
     "results",
     "experiments",
-    "paper",
     "cli",
 ]
 # The public names, what starts the command, and the contract tests: they may import everything, and no room imports
