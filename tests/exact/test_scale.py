@@ -11,10 +11,11 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.exact.induction import Induction
-from cmdpkit.exact.progress import ProgressLine, Round
+from cmdpkit.exact.progress import Round, Watch
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.exact.vertex import purify, read_off
 from cmdpkit.model.decisions import Decisions, undrawn
+from cmdpkit.model.progress import Field, StatusLines
 from cmdpkit.operators import steps as backward
 from cmdpkit.operators.steps import BLOCK, Steps, thread_count
 from instances import sparse, tiny
@@ -202,25 +203,24 @@ def test_options_for_models_with_a_horizon_are_refused_without_one():
         ck.tradeoff(cmdp, cmdp.constraints[0].name, threads=2)
 
 
-def test_progress_is_one_line_that_is_rewritten_on_a_terminal_and_cleared_at_the_end(monkeypatch, capsys):
+def test_progress_is_a_line_that_is_rewritten_on_a_terminal_and_removed_at_the_end(monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    ck.solve(sparse(20, 3, 5, 3, 1), progress=True)
+    watch = Watch(progress=True)
+    watch.enough(1.5, 1e-3)
+    time.sleep(0.3)  # twice as long as between two drawings
+    watch.enough(1.75, 1e-4)
+    time.sleep(0.3)
+    watch.close()
     err = capsys.readouterr().err
-    assert err.startswith("\r\x1b[Kround 1: value ") and err.endswith(" s\r\x1b[K") and "\n" not in err
-    assert "round 2: value" in err and "proved to within" in err
+    assert "0:00  round 1: value 1.5, proved to within 0.001, " in err and "round 2: value 1.75" in err
+    assert err.count("\x1b[2K") >= 3, "written again, and erased at the end"
 
 
-def test_without_a_terminal_progress_is_a_line_every_ten_seconds(monkeypatch, capsys):
-    clock = iter([0.0, 9.9, 10.1, 10.1, 15.0, 20.2, 20.2])
-    monkeypatch.setattr("cmdpkit.exact.progress.time.monotonic", lambda: next(clock))
-    line = ProgressLine()
-    for number in range(1, 5):
-        line(Round(number, 1.5, 1e-3, 2.0 * number))
-    line.close()
-    assert capsys.readouterr().err.splitlines() == [
-        "round 2: value 1.5, proved to within 0.001, 4.0 s",
-        "round 4: value 1.5, proved to within 0.001, 8.0 s",
-    ]
+def test_without_a_terminal_progress_is_a_line_every_ten_seconds():
+    lines = StatusLines(lambda: [(Field("round 2"),), (Field("more"), Field("", share=0.5), Field("of it"))])
+    told = [lines.added(lines._began + seconds) for seconds in (1.0, 9.9, 10.1, 15.0, 20.0, 20.2)]
+    assert told == [[], [], ["0:10, round 2", "more, of it"], [], [], ["0:20, round 2", "more, of it"]]
 
 
 def test_a_progress_that_cannot_be_called_is_refused():
