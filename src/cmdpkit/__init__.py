@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
+    from cmdpkit.exact.large.policy import LargeSolution as LargeSolution
+    from cmdpkit.exact.large.solve import check as check
     from cmdpkit.exact.simple.simplified import Simplified as Simplified
     from cmdpkit.exact.simple.simplified import simplify as simplify
     from cmdpkit.exact.solver import Solution as Solution
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from cmdpkit.model.constraints import Constraint as Constraint
     from cmdpkit.model.constraints import at_least as at_least
     from cmdpkit.model.constraints import at_most as at_most
+    from cmdpkit.model.functions import EventModel as EventModel
+    from cmdpkit.model.functions import FactoredModel as FactoredModel
+    from cmdpkit.model.functions import Part as Part
     from cmdpkit.model.mixture import Mixture as Mixture
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
@@ -85,6 +90,8 @@ _HOME = {
     "exact.infeasible": ("Infeasible",),
     "estimate.from_log": ("Estimate", "from_log"),
     "estimate.promise": ("NoPromise", "Promise"),
+    "exact.large.policy": ("LargeSolution",),
+    "exact.large.solve": ("check",),
     "exact.simple.simplified": ("Simplified", "simplify"),
     "exact.solver": ("Solution", "solve"),
     "exact.tradeoff": ("tradeoff",),
@@ -96,6 +103,7 @@ _HOME = {
     "io.policies": ("read_policy", "write_policy"),
     "model.cmdp": ("CMDP", "Grid"),
     "model.constraints": ("Constraint", "at_least", "at_most"),
+    "model.functions": ("EventModel", "FactoredModel", "Part"),
     "model.mixture": ("Mixture",),
     "model.policy": ("Policy",),
     "model.transitions": ("Kernel",),

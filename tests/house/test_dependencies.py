@@ -70,7 +70,7 @@ owners_of_packages = cache(packages_distributions)  # it takes seconds
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("src", CORE | EXTRAS["plot"] | EXTRAS["report"] | EXTRAS["dask"] | EXTRAS["frames"]),
+        ("src", CORE | EXTRAS["plot"] | EXTRAS["report"] | EXTRAS["dask"] | EXTRAS["frames"] | EXTRAS["mpi"]),
         ("tests", CORE | EXTRAS["test"] | EXTRAS["docs"]),
         ("bench", CORE | EXTRAS["plot"] | {"quantecon", "stormpy"}),  # what we are measured against
         ("docs", CORE | EXTRAS["docs"]),
@@ -84,7 +84,7 @@ def test_every_imported_package_is_declared(folder, allowed):
 
 
 def test_the_packages_of_an_extra_are_imported_only_when_called():
-    late = {"matplotlib", "jinja2", "distributed", "pandas", "pyarrow"}
+    late = {"matplotlib", "jinja2", "distributed", "pandas", "pyarrow", "mpi4py"}
     lazily = ROOT / "src" / "cmdpkit" / "results" / "figures" / "saving.py"  # is itself imported only when called
     for path in set((ROOT / "src").rglob("*.py")) - {lazily}:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
