@@ -69,11 +69,11 @@ if TYPE_CHECKING:
     from cmdpkit.records.store import load_record as load_record
     from cmdpkit.records.store import load_records as load_records
     from cmdpkit.records.store import save_record as save_record
-    from cmdpkit.results import published as published
     from cmdpkit.results.groups import compare as compare
     from cmdpkit.results.groups import curve as curve
     from cmdpkit.results.groups import slope as slope
     from cmdpkit.results.report.plan import plan_report as plan_report
+    from cmdpkit.results.statistics import seed_mean as seed_mean
     from cmdpkit.results.study import Study as Study
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress
@@ -113,6 +113,7 @@ _HOME = {
     "records.store": ("load_record", "load_records", "save_record"),
     "results.groups": ("compare", "curve", "slope"),
     "results.report.plan": ("plan_report",),
+    "results.statistics": ("seed_mean",),
     "results.study": ("Study",),
     "running.importing": ("import_run",),
     "running.active": ("Progress",),
@@ -131,13 +132,13 @@ _MODULES = {
     "gym": "running.gym",
     "learners": "learners",
     "operators": "operators",
-    "published": "results.published",
     "testing": "testing",
 }  # whole modules that are public
 
 _REMOVED = {
     "gradient_plan": "the page 'The calculus of cmdpkit' writes such methods in ten lines each, and ck.solve is exact",
     "reload_plan": "the page 'The calculus of cmdpkit' writes it in ten lines, and ck.solve is exact",
+    "published": "the rules of judgement are in reproduction/judging.py of a clone, and ck.seed_mean has the intervals",
 }  # names of earlier versions, and what replaces them
 
 __all__ = ["__version__", *sorted({**_MODULE_OF, **_MODULES})]

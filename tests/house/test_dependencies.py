@@ -43,6 +43,7 @@ def imported(folder):
     own |= {
         "cmdpkit",
         "bench",
+        "reproduction",
         "mine",
         "posterior",
         "watch",
@@ -73,6 +74,7 @@ owners_of_packages = cache(packages_distributions)  # it takes seconds
         ("src", CORE | EXTRAS["plot"] | EXTRAS["report"] | EXTRAS["dask"] | EXTRAS["frames"] | EXTRAS["mpi"]),
         ("tests", CORE | EXTRAS["test"] | EXTRAS["docs"]),
         ("bench", CORE | EXTRAS["plot"] | {"quantecon", "stormpy"}),  # what we are measured against
+        ("reproduction", CORE),
         ("docs", CORE | EXTRAS["docs"]),
     ],
 )
