@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from typing import Any
 
@@ -58,8 +59,18 @@ def fields(cls: type) -> list[str]:
     return found
 
 
+def bars(line: str) -> str:
+    r"""The line with its bars as plain signs: P(s'|s,a) is a formula, and Sphinx would look for a substitution.
+
+    >>> bars("|x| and ``|y|``")
+    '\\|x\\| and ``|y|``'
+    """
+    parts = re.split(r"(``.*?``|`.*?`)", line)
+    return "".join(part if k % 2 else part.replace("|", r"\|") for k, part in enumerate(parts))
+
+
 def _process(_app: Sphinx, what: str, _name: str, obj: Any, _options: Any, lines: list[str]) -> None:
-    lines[:] = parameters(lines)
+    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else bars(line) for line in parameters(lines)]
     if what == "class" and (hasattr(obj, "_fields") or hasattr(obj, "__dataclass_fields__")):
         lines += ["", *fields(obj), ""]
 
