@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 import doctest
 import os
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +34,16 @@ def value_of(code: str, page: str) -> Any:
     examples = iter(doctest.DocTestParser().get_examples(page))
     while True:
         try:
-            exec(before, names)
-            return eval(after, names)
+            with redirect_stdout(StringIO()):
+                exec(before, names)
+                return eval(after, names)
         except NameError:
             example = next(examples, None)
             if example is None:
                 raise
             if example.exc_msg is None:
-                exec(compile(example.source, "<example>", "exec"), names)
+                with redirect_stdout(StringIO()):
+                    exec(compile(example.source, "<example>", "exec"), names)
 
 
 class Drawn(SphinxDirective):

@@ -60,7 +60,7 @@ print(f"price of the promise: {plan.shadow_prices[0]:.3f} loaves sold per loaf g
 print(f"proved: no policy within the bound sells {plan.gap:.1e} more")
 
 # %%
-# With one bound, the policy draws in at most one place. Everywhere else it names one action.
+# With one bound, the policy randomises in at most one place. Everywhere else it names one action.
 
 plan.stochastic_decisions()
 

@@ -1,9 +1,9 @@
 """
-From a log to a promise
-=======================
+From a log to a certified policy
+================================
 
 Often there is no model, but a log: what was done in which state, and what came of it. This notebook turns one
-into a policy whose *true* totals keep the bounds with the probability you ask for, and shows what happens when
+into a policy whose *true* totals meet the bounds with the probability you ask for, and shows what happens when
 the log cannot carry such a promise.
 """
 
@@ -11,7 +11,7 @@ the log cannot carry such a promise.
 # The log
 # -------
 #
-# A pump runs for a season of eight weeks. Somebody serviced it at random, 400 seasons long. One row is one week.
+# A pump runs for a season of eight weeks. It was serviced at random, 400 seasons long. One row is one week.
 
 import random
 import textwrap

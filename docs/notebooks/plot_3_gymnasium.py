@@ -3,8 +3,8 @@ Learn on your Gymnasium environment
 ===================================
 
 Any Gymnasium environment with discrete observations and actions can be learned in, and costs come from
-``info["cost"]``. This notebook writes a small environment, lets an algorithm learn in it, and looks at what it
-hands over.
+``info["cost"]``. This notebook writes a small environment, lets an algorithm learn in it, and looks at the
+policy that it returns.
 """
 
 # %%
@@ -101,5 +101,5 @@ model = ck.CMDP.from_function(
 )
 optimum = ck.solve(model)
 handed_over = ck.evaluate(model, ck.Policy.of(model, run.policy.pi[:, : model.S]))
-print(f"optimum {optimum.value:.3f}, handed over {handed_over.v:.3f} with {handed_over.w[0]:.3f} broken")
+print(f"optimum {optimum.value:.3f}, returned policy {handed_over.v:.3f} with {handed_over.w[0]:.3f} broken")
 assert np.isclose(optimum.utilities[0], 1.0)

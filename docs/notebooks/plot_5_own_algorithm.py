@@ -125,4 +125,4 @@ study.plot("overview")
 # The table has what a paper needs, with 95 % intervals over seeds; ``study.to_latex()`` writes it for LaTeX.
 
 for row in study.table():
-    print(f"{row['algo']}: strong regret {row['strong_regret']:,.0f}, policies lack {row['policy_gap']:.4f}")
+    print(f"{row['algo']}: strong regret {row['strong_regret']:,.0f}, optimality gap {row['policy_gap']:.4f}")

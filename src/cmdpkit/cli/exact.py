@@ -44,7 +44,7 @@ def envs(
 def check(
     model: Model,
     separation: Annotated[
-        bool, Option("--separation", help="Find what every action of the optimum is worth, and not only the first 20.")
+        bool, Option("--separation", help="Examine every action of the optimum, not only the first 20.")
     ] = False,
     discount: Discount = None,
     average: Average = False,
@@ -53,7 +53,7 @@ def check(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Is it valid, is it feasible, and what does each bound cost?
+    """Validate a model and price its bounds.
 
     Shows how far every bound can be moved, which ones bind, and which actions of the optimum decide.
 
@@ -105,7 +105,8 @@ def solve(
         Option(metavar="SHARE", help="Show the simplest policy within this share of the optimum (1% or 0.01)."),
     ] = None,
     one_class: Annotated[
-        bool, Option("--one-class", help="Long-run averages: one recurrent class and few draws, and the cost.")
+        bool,
+        Option("--one-class", help="Long-run averages: one recurrent class, few random decisions, and their cost."),
     ] = False,
     bridge: Annotated[
         float | None,
@@ -121,7 +122,7 @@ def solve(
     Shows the policy too: as a board, a table or a summary, and where it draws.
 
     With --simple, gives up a little of the value for a policy that is easy to follow: few phases, then few changes
-    from state to state. It keeps all bounds, and --save-policy writes it.
+    from state to state. It meets all bounds, and --save-policy writes it.
 
     With --one-class, long-run averages do not depend on where a run happens to settle: the policy has one recurrent
     class. It moves between the classes of the optimum in a share --bridge of its time, and its cost is shown.
@@ -262,7 +263,7 @@ def export(
         Path | None,
         Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
     ] = None,
-    to: Annotated[shared.PolicyFormat | None, Option(help="Write beside POLICY, with this suffix.")] = None,
+    to: Annotated[shared.PolicyFormat | None, Option(help="Write next to POLICY, with this suffix.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:

@@ -56,12 +56,12 @@ def bench(
     workers: Workers = None,
     address: Address = None,
     out: Annotated[
-        Path | None, Option(metavar="DIR", help="Keep the records here instead of where the file says.")
+        Path | None, Option(metavar="DIR", help="Keep the records here, not in the folder that the file names.")
     ] = None,
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Run algorithms on problems with several seeds, as a file says.
+    """Run the experiment in a file: algorithms on problems, with several seeds.
 
     Runs that are done are skipped, and unfinished ones continue where they were saved last. A run that fails is
     recorded with its reason, does not stop the others, and is tried again next time; the exit code is 1 then.
@@ -121,7 +121,7 @@ Envs = Annotated[
 ]
 Labels = Annotated[
     list[str] | None,
-    Option("--label", metavar="NAME=TEXT", help="Call an algorithm or a problem so; may be given several times."),
+    Option("--label", metavar="NAME=TEXT", help="Rename an algorithm or problem; may be given several times."),
 ]
 
 
@@ -153,7 +153,7 @@ def show(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Tables of what was learned, as wide as the terminal.
+    """Show tables of runs, as wide as the terminal.
 
     By default one table per problem, as `bench` prints them. --grid, --against, --aggregate and --sweep show other
     tables of one --metric instead.

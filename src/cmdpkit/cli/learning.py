@@ -74,8 +74,8 @@ def compile_(
 ) -> None:
     """Compile everything now, so that no later command has to.
 
-    For images of containers and for clusters: it takes some minutes once. What is compiled is kept in the package, or
-    where NUMBA_CACHE_DIR says.
+    For images of containers and for clusters: it takes a few minutes, once. The result is kept in the package, or in
+    NUMBA_CACHE_DIR.
     """
     from cmdpkit.running.learning import compile_all
 
@@ -90,7 +90,7 @@ def compile_(
     "learn paper/synthetic --algo cl-pri --episodes 8e6 --seeds 10",
     "learn queue --algo triple-q --episodes 1e6 --set eta=4 --json",
     "learn paper/grid --algo cl-pri --episodes 1e6 --out runs/grid     (killed? the same command continues)",
-    "learn queue --stop certified --out runs/queue     (ends when every bound is proved to be kept)",
+    "learn queue --stop certified --out runs/queue     (ends when the policy is proved to meet every bound)",
     "learn paper/synthetic --stop gap=0.05     (ends when the policy is proved that close to the optimum)",
     "learn queue --out runs/queue --more 1e5     (and goes on from there)",
     "learn power-queue --steps 1e6     (a model without a horizon: one run of single steps)",
@@ -129,12 +129,12 @@ def learn(
     bound: Bounds = None,
     constraint: Annotated[
         list[str] | None,
-        Option(metavar="NAME<=BOUND", help="What bounds a Gymnasium environment's cost; may be repeated."),
+        Option(metavar="NAME<=BOUND", help="A bound on a cost of a Gymnasium environment; may be repeated."),
     ] = None,
     horizon: Annotated[
         int | None, Option(min=1, help="Steps per episode of a Gymnasium environment; else its time limit.")
     ] = None,
-    noise: Annotated[Noise, Option(help="bernoulli draws rewards and utilities as 0 or 1.")] = Noise.none,
+    noise: Annotated[Noise, Option(help="bernoulli makes rewards and utilities 0 or 1 at random.")] = Noise.none,
     baseline: Annotated[
         Path | None,
         Option(metavar="FILE", help="A policy known to be safe, for algorithms that need one; else the safest."),
@@ -144,14 +144,14 @@ def learn(
     ] = None,
     threads: Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")] = None,
     renormalise: Renormalise = False,
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Show the learner's own account.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show the learner's diagnostics.")] = False,
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Learn a policy online, without knowing the model.
 
-    Reports regret and violation, weak (signed) and strong (positive parts only), exact and realised, and the policy
-    that is handed over with its certificate.
+    Reports regret and violation, weak (signed) and strong (positive parts only), exact and realised, and the returned
+    policy with its certificate.
     """
     from cmdpkit.cli.progress import RunWatch
 

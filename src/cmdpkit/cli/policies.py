@@ -28,14 +28,15 @@ PolicyOption = Annotated[
 def estimate(
     log: Annotated[Path, Argument(metavar="LOG", help="The log (.csv, .tsv or .txt).")],
     horizon: Annotated[int | None, Option(min=1, help="Number of steps of an episode.")] = None,
-    discount: Annotated[float | None, Option(help="Judge by discounted totals instead.")] = None,
-    average: Annotated[bool, Option("--average", help="Judge by long-run averages instead.")] = False,
+    discount: Annotated[float | None, Option(help="Discounted totals in place of a horizon.")] = None,
+    average: Annotated[bool, Option("--average", help="Long-run averages in place of a horizon.")] = False,
     constraint: Annotated[
         list[str] | None,
         Option(metavar="NAME<=BOUND", help="A bound on the total of a column; may be given several times."),
     ] = None,
     column: Annotated[
-        list[str] | None, Option(metavar="OURS=THEIRS", help="What the log calls a column; may be given several times.")
+        list[str] | None,
+        Option(metavar="OURS=THEIRS", help="The name of a column in the log; may be given several times."),
     ] = None,
     stationary: Annotated[
         bool | None, Option("--stationary/--by-step", help="Do all steps behave alike and share their counts?")
@@ -48,13 +49,11 @@ def estimate(
         bool, Option("--states-complete", help="Declare that no other states can occur than those of the log.")
     ] = False,
     drop_bad_episodes: Annotated[
-        bool, Option("--drop-bad-episodes", help="Leave episodes with mistakes out, and say how many.")
+        bool, Option("--drop-bad-episodes", help="Leave out episodes with mistakes, and count them.")
     ] = False,
-    drop_duplicates: Annotated[
-        bool, Option("--drop-duplicates", help="Count a row once that stands there twice.")
-    ] = False,
+    drop_duplicates: Annotated[bool, Option("--drop-duplicates", help="Remove duplicate rows.")] = False,
     policy: Annotated[
-        Path | None, Option(metavar="FILE", help="Say too what this policy would have brought (.csv, .json or .npz).")
+        Path | None, Option(metavar="FILE", help="Evaluate this policy as well (.csv, .json or .npz).")
     ] = None,
     confidence: Annotated[float, Option(help="Probability with which the policy meets the bounds.")] = 0.95,
     out: Annotated[
@@ -65,12 +64,12 @@ def estimate(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """From a log of past decisions to a policy that can be promised.
+    """From a log of past decisions to a certified policy.
 
     Every row of the log is one transition: episode, step, state, action, reward, next_state and one column for each
     constraint.
 
-    Ends with exit code 3 if no policy can be promised to meet the bounds; the message says which data would help most.
+    Ends with exit code 3 if no policy can be certified; the message says which data would help most.
     """
     from rich.console import Group
 
@@ -136,7 +135,7 @@ def _range(item: str) -> tuple[str, tuple[float, float]]:
 
 @verb("evaluate queue plan.csv", "evaluate queue plan.csv --json")
 def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Json = False) -> None:
-    """What a policy is worth, and which bounds it meets.
+    """Evaluate a policy: its totals, and the bounds that it meets.
 
     Its totals are exact. What it loses against the optimum is shown in all, and decision by decision.
     """
@@ -150,7 +149,7 @@ def compare(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Policies beside the optimum, and what each difference costs."""
+    """Compare policies with the optimum, and price each difference."""
     _compared(model, policies, table, as_json)
 
 
@@ -169,7 +168,7 @@ def simulate(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """How totals spread over single episodes.
+    """Simulate single episodes, and show the spread of their totals.
 
     Shows quantiles, how often an episode misses a bound (exactly where totals are counted in units), and histograms.
 
@@ -202,7 +201,7 @@ def explain(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Why this action, and what would the others lose?
+    """Explain an action, and what the others would lose.
 
     Shows what every action in a state is worth at the prices of the bounds, if the optimum is followed afterwards.
     """

@@ -95,7 +95,7 @@ TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results
 def one_form(context: typer.Context, value: Any) -> Any:
     """Refuse --json together with --table, whichever of the two is read second."""
     if value and (context.params.get("as_json") or context.params.get("table")):
-        raise BadParameter("--json and --table exclude each other; give one of the two")
+        raise BadParameter("--json and --table cannot be combined; give one of the two")
     return value
 
 
