@@ -161,7 +161,7 @@ def judged(rule: Rule, published: float, values: FloatArray, digits: float, *, c
     >>> judged("sum", 100.0, np.array([80.0, 120.0, 100.0]), 0.5).text
     'undecided'
     >>> judged("sum", 100.0, np.array([139.0, 141.0, 140.0]), 0.5).text
-    'differs: 140 %'
+    '140 % of published'
     """
     measured = seed_mean(values)
     if len(values) == 1 and not certain:
@@ -174,7 +174,7 @@ def judged(rule: Rule, published: float, values: FloatArray, digits: float, *, c
         return UNDECIDED
     if rule != "sum" or measured.mean * published <= 0:
         return Verdict(f"differs by {measured.mean - published:+.2g}", False)
-    return Verdict(f"differs: {100 * measured.mean / published:.3g} %", False)
+    return Verdict(f"{100 * measured.mean / published:.3g} % of published", False)
 
 
 def ends(measured: SeedMean) -> tuple[float, float]:
