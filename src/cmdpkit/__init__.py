@@ -18,6 +18,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
+    from cmdpkit import operators as operators
     from cmdpkit import testing as testing
     from cmdpkit.errors import CmdpkitError as CmdpkitError
     from cmdpkit.errors import InputWarning as InputWarning
@@ -55,12 +56,12 @@ if TYPE_CHECKING:
     from cmdpkit.model.mixture import Mixture as Mixture
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
-    from cmdpkit.operators.evaluate import Values as Values
-    from cmdpkit.operators.evaluate import evaluate as evaluate
-    from cmdpkit.operators.evaluate import occupancy as occupancy
-    from cmdpkit.operators.evaluate import time_course as time_course
     from cmdpkit.operators.mixing import decompose as decompose
     from cmdpkit.operators.mixing import markov as markov
+    from cmdpkit.operators.policies import Values as Values
+    from cmdpkit.operators.policies import evaluate as evaluate
+    from cmdpkit.operators.policies import occupancy as occupancy
+    from cmdpkit.operators.policies import time_course as time_course
     from cmdpkit.records.record import Certificate as Certificate
     from cmdpkit.records.record import Run as Run
     from cmdpkit.records.record import RunRecord as RunRecord
@@ -96,8 +97,8 @@ _HOME = {  # the module of every public name
     for alias in node.names
 }
 _REMOVED = {
-    "gradient_plan": "the tutorial on saddle points writes its methods in ten lines each, and ck.solve is exact",
-    "reload_plan": "the tutorial on saddle points writes it in ten lines, and ck.solve is exact",
+    "gradient_plan": "the page 'The calculus of cmdpkit' writes such methods in ten lines each, and ck.solve is exact",
+    "reload_plan": "the page 'The calculus of cmdpkit' writes it in ten lines, and ck.solve is exact",
 }  # names of earlier versions, and what replaces them
 
 __all__ = ["__version__", *sorted(_HOME)]

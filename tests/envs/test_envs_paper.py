@@ -6,7 +6,7 @@ from oracle import optimum, slater_slack
 
 from cmdpkit import envs
 from cmdpkit.model.policy import Policy
-from cmdpkit.operators.evaluate import evaluate
+from cmdpkit.operators.policies import evaluate
 
 # -- paper/synthetic ---------------------------------------------------------------------------------------------------
 

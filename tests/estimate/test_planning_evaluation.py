@@ -8,7 +8,7 @@ import pytest
 
 from cmdpkit.learners import load, opdop, opt_dual
 from cmdpkit.learners._model_based.iterating import Improvement, policy_values, update_values
-from cmdpkit.operators.evaluate import action_values
+from cmdpkit.operators.policies import action_values
 from instances import tiny
 
 pytestmark = pytest.mark.compiled

@@ -10,7 +10,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.model import compiled
 from cmdpkit.operators import steps
-from cmdpkit.operators.evaluate import action_values
+from cmdpkit.operators.policies import action_values
 from cmdpkit.simulate.simulator import Simulator
 
 
@@ -55,8 +55,8 @@ def test_the_interpreter_computes_the_same_bits(name, request):
         "induction",
         "evaluation",
         "_blend",
-        "_backward_choices",
-        "_forward_choices",
+        "flow",
+        "lookaheads",
         "_fill",
     } <= calls.keys()
 

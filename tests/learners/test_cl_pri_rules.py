@@ -11,11 +11,13 @@ from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.estimate.counts import count_episode, new_counts, new_episode
 from cmdpkit.estimate.errors import plan_errors, spread
 from cmdpkit.estimate.margins import handed_over
-from cmdpkit.estimate.model import model_of
+from cmdpkit.estimate.model import best_plan, model_of
+from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners._closed_loop import Account, owed
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
-from cmdpkit.learners.cl_pri.rules import ClosedLoopParams, repaying_plan, tries
+from cmdpkit.learners.cl_pri.rules import ClosedLoopParams, dear, gains, repaying_plan, tries
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
@@ -58,7 +60,7 @@ def test_a_plan_repays_what_can_be_had_at_prices_that_are_allowed(debt, price, s
     model, p = one_decision(CHEAP_THEN_DEAR, 0.5), replace(PARAMS, repay_price=price, reserve=0.0)
     plan, spare = repaying_plan(model, np.array([0.5]), in_debt([100 * debt], 100), p, settled=settled)
     assert plan.utilities[0] == pytest.approx(utility, abs=1e-6)
-    if not settled:  # nothing can be had at the price of 0.05, so tries may not even cost what is owed already
+    if not settled:  # nothing can be had at the price of 0, so tries may not even cost what is owed already
         assert spare[0] == pytest.approx(-100 * debt, abs=1e-4)
 
 
@@ -118,10 +120,19 @@ def test_the_reserve_counts_on_what_can_be_bought_less_three_standard_errors(tim
 
 
 def test_the_reserve_counts_on_what_all_bounds_allow_together():
-    """Either of two utilities can be exceeded by 0.7, both together by 0.2, less 1 %. Signals do not vary."""
+    """Either of two utilities can be exceeded by 0.7, both together by 0.2, less 1 %."""
     model, rho = two_utilities_that_exclude_each_other()
-    _, spare = repaying_plan(model, rho, in_debt([0.0, 0.0], 100), replace(PARAMS, reserve=0.0), settled=False)
-    np.testing.assert_allclose(spare, 100 * 0.5 * 0.2 * 0.99, rtol=1e-4)
+    pool = Columns(Horizon(model.cmdp))
+    gain, sure = gains(pool, model, rho, best_plan(model, rho, pool), np.full(2, 0.05), 0.0)
+    np.testing.assert_allclose(gain, 0.7, rtol=1e-9)
+    np.testing.assert_allclose(sure, 0.2 * 0.99, rtol=1e-4)
+
+
+def test_a_price_is_dear_from_a_multiple_of_the_bound_s_own_and_in_the_end_only_beyond_what_is_allowed():
+    prices, p = np.array([0.0, 3.0, 80.0]), replace(PARAMS, steep=2.0, repay_price=100.0)
+    (cheap,) = dear(prices, p, settled=False)
+    assert cheap.tolist() == [0.0, 6.0, 100.0]
+    assert [x.tolist() for x in dear(prices, p, settled=True)] == [[100.0] * 3, [0.0, 6.0, 100.0]]
 
 
 @pytest.mark.parametrize("z", [2.0, 3.0])

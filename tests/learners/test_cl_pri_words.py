@@ -100,10 +100,10 @@ def test_bounds_that_exclude_each_other_are_told_each_with_what_it_lacks():
 
 
 def test_a_run_that_is_short_for_its_problem_says_how_long_it_should_be():
-    """100 x 4 pairs, each to be tried three times in three tenths of the run: 4,000 episodes."""
+    """100 x 4 pairs, each to be tried once in three tenths of the run: 1,334 episodes."""
     large = "random:S=100,A=4,H=5,stationary=true,successors=5,concentration=1.0"
     said = one(learn(large, "cl-pri", episodes=200).notes, "are few for")
-    assert "200 episodes are few for 400 (state, action) pairs" in said and "at least 4,000 episodes" in said
+    assert "200 episodes are few for 400 (state, action) pairs" in said and "at least 1,334 episodes" in said
     assert one(learn(large, "cl-pri", stop=200).notes, "are few for") == said
     assert not any("few for" in note for note in learn("paper/synthetic", "cl-pri", episodes=1000).notes)
 

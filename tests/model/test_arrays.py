@@ -30,6 +30,7 @@ MASK = np.array([[[True, s % 3 > 0] for s in range(S)]] * 2 + [[[True, True]] * 
 CHOICE = RNG.integers(0, A, size=(H, S))
 BOUNDS = [ck.at_most("cost", 3.0, G[0]), ck.at_least("use", 0.5, G[1])]
 MODEL = ck.CMDP(P, R, constraints=BOUNDS)
+DISCOUNTED = ck.CMDP(P[0], R[0], discount=0.5)
 NAMED = ck.CMDP(P, R, states=["n", "e", "s", "w"], action_names=["go", "stay"])
 LONG_RUN = ck.CMDP(P[0], R[0], discount=0.5, states=["n", "e", "s", "w"])
 POLICY = ck.Policy.of(MODEL, PI)
@@ -205,6 +206,29 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "compare_policies(policies)": (
         lambda x: ck.compare_policies(MODEL, {"mine": x}).policies[0].value,
         [PI, PI[1], CHOICE, CHOICE[1]],
+    ),
+    "operators.bellman(V)": (lambda x: ck.operators.bellman(MODEL, x), [np.array([0.5, -1.0, 0.0, 2.0])]),
+    "operators.bellman(x)": (lambda x: ck.operators.bellman(MODEL, np.zeros(S), x), [R, R[0]]),
+    "operators.evaluate(policy)": (lambda x: ck.operators.evaluate(MODEL, x), [PI, PI[1], CHOICE, CHOICE[1]]),
+    "operators.evaluate(x)": (lambda x: ck.operators.evaluate(MODEL, PI, x), [R, R[0]]),
+    "operators.greedy(V)": (lambda x: ck.operators.greedy(MODEL, x), [np.array([0.5, -1.0, 0.0, 2.0])]),
+    "operators.greedy(x)": (lambda x: ck.operators.greedy(MODEL, np.zeros(S), x), [R, R[0]]),
+    "operators.occupancy(policy)": (lambda x: ck.operators.occupancy(MODEL, x), [PI, PI[1], CHOICE, CHOICE[1]]),
+    "operators.push_forward(d)": (
+        lambda x: ck.operators.push_forward(MODEL, x, PI),
+        [np.array([0.5, 0.25, 0.0, 0.25])],
+    ),
+    "operators.push_forward(policy)": (
+        lambda x: ck.operators.push_forward(MODEL, [1.0, 0.0, 0.0, 0.0], x),
+        [PI, PI[1], CHOICE, CHOICE[1]],
+    ),
+    "operators.resolvent(policy)": (
+        lambda x: ck.operators.resolvent(DISCOUNTED, x, np.arange(4.0)),
+        [PI[1], CHOICE[1]],
+    ),
+    "operators.resolvent(x)": (
+        lambda x: ck.operators.resolvent(DISCOUNTED, PI[1], x),
+        [np.array([0.5, -1.0, 0.0, 2.0])],
     ),
     "plan_report(today)": (lambda x: _plan_of(x), [PI, PI[1], CHOICE, CHOICE[1]]),
     "from_log(ranges)": (lambda x: _promised(ranges={"reward": x}).evaluate([1, 1]).value, [np.array([0.0, 2.0])]),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.operators.evaluate import action_uses, reach
+from cmdpkit.operators.policies import action_uses, reach
 from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import Simulator

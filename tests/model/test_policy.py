@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import adversarial
 import cmdpkit as ck
-from cmdpkit.operators.evaluate import action_values
 from cmdpkit.operators.mixing import from_occupancy
+from cmdpkit.operators.policies import action_values
 from instances import synthetic, tiny
 
 pytestmark = pytest.mark.compiled

@@ -155,7 +155,7 @@ def test_the_code_of_ours_is_its_own_modules_and_what_it_shares_and_no_other_alg
     assert not any(edited(name) for name in ("learners/opdop.py", "results/study.py", "records/code.py", "nothing.py"))
     kind = resolve("cl-pri")  # it plans with the Bellman backups and the evaluation of the room `operators`
     first = code.code_digest.__wrapped__(kind)
-    assert all(edited(name) for name in ("operators/evaluate.py", "model/policy.py", "exact/columns.py"))
+    assert all(edited(name) for name in ("operators/policies.py", "model/policy.py", "exact/columns.py"))
 
 
 def test_every_module_that_a_learner_loads_from_the_rooms_before_the_records_is_a_part_of_its_code():

@@ -14,7 +14,7 @@ from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import ROUNDOFF, SMALLEST_OCCUPANCY, SMALLEST_WEIGHT, TOTALS_AGREE, USED_UP
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.evaluate import evaluate, occupancy, one_step, reach
+from cmdpkit.operators.policies import evaluate, occupancy, one_step, reach
 
 
 def markov(cmdp: CMDP, mixture: Mixture) -> Policy:

@@ -15,12 +15,14 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import call, embedded, njit, readonly
-from cmdpkit.model.decisions import rows_at
+from cmdpkit.model.compiled import call, readonly
+from cmdpkit.model.decisions import Decisions, rows_at
 from cmdpkit.model.fits import check_fits, check_mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import index_of
+from cmdpkit.operators import steps
+from cmdpkit.operators.step import all_drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,10 +122,9 @@ def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *,
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Q [H, S, A], 0 where no action exists, and V [H+1, S] of a signal [1 or H, S, A] under the policy table pi."""
-    Q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
-    V = np.zeros((cmdp.H + 1, cmdp.S))
-    c = cmdp.compact
-    call(_backward, _work(cmdp), c.indptr, c.successors, c.prob, readonly(signal), c.allowed, readonly(pi), Q, V)
+    Q, V = np.zeros((cmdp.H, cmdp.S, cmdp.A)), np.zeros((cmdp.H + 1, cmdp.S))
+    given = cmdp.rows, readonly(signal), readonly(cmdp.compact.allowed), readonly(pi)
+    call(steps.lookaheads, cmdp.H * _work(cmdp), *given, Q, V)
     return Q, V
 
 
@@ -170,160 +171,50 @@ def action_uses(cmdp: CMDP, policy: Policy) -> FloatArray:
 
 def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> FloatArray:
     """q [H, S, A] if mass mu starts at the first step, mass inflow[h, s] joins at step h, and all of it follows pi."""
-    q = np.zeros((cmdp.H, cmdp.S, cmdp.A))
-    c = cmdp.compact
-    call(_forward, _work(cmdp), c.indptr, c.successors, c.prob, readonly(pi), readonly(mu), readonly(inflow), q)
+    d = np.zeros((cmdp.H, cmdp.S))
+    d[0] = mu + inflow[0]
+    _carry(cmdp, Decisions(*map(readonly, all_drawn(pi))), 0, cmdp.H - 1, inflow, d, cmdp.H * _work(cmdp))
+    q: FloatArray = d[:, :, None] * pi
     return q
-
-
-def _work(cmdp: CMDP) -> int:
-    """Inner loops of a pass over all steps, states and actions."""
-    return cmdp.H * (cmdp.S * cmdp.A + cmdp.kernel.nonzeros // cmdp.kernel.T)
-
-
-@njit(cache=True, nogil=True)
-def _backward(indptr, successors, prob, signal, allowed, pi, Q, V):
-    """V[H] = 0; Q[h] = signal[h] + P[h] V[h+1]; V[h] = sum_a pi Q."""
-    H, S, A = pi.shape
-    T = (len(indptr) - 1) // (S * A)
-    for h in range(H - 1, -1, -1):
-        for s in range(S):
-            total = 0.0
-            for a in range(A):
-                if not allowed[h % len(allowed), s, a]:
-                    continue
-                value = signal[h % len(signal), s, a]
-                if h < H - 1:
-                    row = ((h % T) * S + s) * A + a
-                    for i in range(indptr[row], indptr[row + 1]):
-                        value += prob[i] * V[h + 1, successors[i]]
-                Q[h, s, a] = value
-                total += pi[h, s, a] * value
-            V[h, s] = total
-
-
-@njit(cache=True, nogil=True)
-def _forward(indptr, successors, prob, pi, mu, inflow, q):
-    """d[0] = mu; q = (d + inflow) pi; d[h+1] = sum_{s,a} q[h] P[h]. Signed inflow is allowed."""
-    H, S, A = pi.shape
-    T = (len(indptr) - 1) // (S * A)
-    d = mu.copy()
-    d_next = np.zeros(S)
-    for h in range(H):
-        d_next[:] = 0.0
-        for s in range(S):
-            here = d[s] + inflow[h, s]
-            if here == 0.0:
-                continue
-            for a in range(A):
-                mass = here * pi[h, s, a]
-                q[h, s, a] = mass
-                if mass != 0.0 and h < H - 1:
-                    row = ((h % T) * S + s) * A + a
-                    for i in range(indptr[row], indptr[row + 1]):
-                        d_next[successors[i]] += mass * prob[i]
-        d, d_next = d_next, d
-
-
-# -- passes over the decisions of a policy ----------------------------------------------------------------------------
 
 
 def backward(cmdp: CMDP, policy: Policy) -> FloatArray:
     """Expected totals [1 + N] of reward and utilities from the start, over the horizon."""
-    c = cmdp.compact
-    V, work = np.zeros((2, cmdp.S)), _choices_work(cmdp)
-    found = []
-    for signal in (c.r, *c.g):
-        call(_backward_choices, work, c.indptr, c.successors, c.prob, signal, cmdp.H, policy.decisions, V)
-        found.append(cmdp.mu @ V[0])
-    return np.array(found)
+    X = np.zeros((2, cmdp.S, 1 + cmdp.N))
+    given = cmdp.rows, cmdp.signals, policy.decisions, 0, cmdp.H - 1, 0, cmdp.S
+    call(steps.evaluation, (1 + cmdp.N) * _choices_work(cmdp), *given, X, np.zeros((0, 1, 1)))
+    return np.array([cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
 
 
 def forward(cmdp: CMDP, policy: Policy) -> FloatArray:
     """The probability [H, S] of being in each state at each step."""
-    return _carried(cmdp, policy, 0, cmdp.mu, cmdp.H)
+    d = np.zeros((cmdp.H, cmdp.S))
+    d[0] = cmdp.mu
+    _carry(cmdp, policy.decisions, 0, cmdp.H - 1, np.zeros((0, cmdp.S)), d, _choices_work(cmdp))
+    return d
 
 
 def one_step(cmdp: CMDP, policy: Policy, h: int, here: FloatArray) -> FloatArray:
     """The probabilities [S] of the states at step h + 1, from those at step h."""
-    there: FloatArray = _carried(cmdp, policy, h, here, 2)[1]
+    d = np.zeros((2, cmdp.S))
+    d[h % 2] = here
+    _carry(cmdp, policy.decisions, h, h + 1, np.zeros((0, cmdp.S)), d, _choices_work(cmdp))
+    there: FloatArray = d[(h + 1) % 2]
     return there
 
 
-def _carried(cmdp: CMDP, policy: Policy, h: int, here: FloatArray, steps: int) -> FloatArray:
-    """The probabilities [steps, S] of the states from step h on, where they are `here` [S]."""
-    c = cmdp.compact
-    d = np.zeros((steps, cmdp.S))
-    d[0] = here
-    call(_forward_choices, _choices_work(cmdp), c.indptr, c.successors, c.prob, policy.decisions, h, d)
-    return d
+def _carry(
+    cmdp: CMDP, decisions: Decisions, first: int, last: int, inflow: FloatArray, d: FloatArray, work: int
+) -> None:
+    """Fill d after step `first` (see `steps.flow`)."""
+    call(steps.flow, work, cmdp.rows, decisions, cmdp.signals, first, last, readonly(inflow), d, np.zeros(0))
+
+
+def _work(cmdp: CMDP) -> int:
+    """Inner loops of a pass over all states and actions of a step."""
+    return cmdp.S * cmdp.A + cmdp.kernel.nonzeros // cmdp.kernel.T
 
 
 def _choices_work(cmdp: CMDP) -> int:
     """Inner loops of a pass over all steps, for a policy that draws rarely."""
-    return cmdp.H * (cmdp.S + cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A)
-
-
-@njit(cache=True, nogil=True)
-def _backward_choices(indptr, successors, prob, signal, H, decisions, V):
-    """Fill V[h % 2, s] with the expected total of the signal [1 or H, S, A] from step h on."""
-    choice, first, s_draw, p_draw = decisions
-    T, S = choice.shape
-    A = p_draw.shape[1]
-    kernels = (len(indptr) - 1) // (S * A)
-    V[H % 2] = 0.0
-    for h in range(H - 1, -1, -1):
-        now, then = V[h % 2], V[(h + 1) % 2]
-        x, row = signal[h % len(signal)], (h % kernels) * S * A
-        draw, last = first[h % T], first[h % T + 1]
-        for s in range(S):
-            if draw < last and s_draw[draw] == s:
-                total = 0.0
-                for a in range(A):
-                    if p_draw[draw, a] != 0.0:
-                        value = _value(indptr, successors, prob, row + s * A + a, x[s, a], then)
-                        total += p_draw[draw, a] * value
-                now[s] = total
-                draw += 1
-            else:
-                a = int(choice[h % T, s])
-                now[s] = _value(indptr, successors, prob, row + s * A + a, x[s, a], then)
-
-
-@embedded
-def _value(indptr, successors, prob, row, signal, then):
-    """The signal of one step, and the expected total `then` [S] afterwards."""
-    value = signal
-    for i in range(indptr[row], indptr[row + 1]):
-        value += prob[i] * then[successors[i]]
-    return value
-
-
-@njit(cache=True, nogil=True)
-def _forward_choices(indptr, successors, prob, decisions, begin, d):
-    """Fill d[1], d[2], ... with the probabilities [S] of the states after step `begin`, given d[0] at that step."""
-    choice, first, s_draw, p_draw = decisions
-    T, S = choice.shape
-    A = p_draw.shape[1]
-    kernels = (len(indptr) - 1) // (S * A)
-    for k in range(len(d) - 1):
-        h, here, there = begin + k, d[k], d[k + 1]
-        row = (h % kernels) * S * A
-        draw, last = first[h % T], first[h % T + 1]
-        for s in range(S):
-            drawn = draw < last and s_draw[draw] == s
-            if here[s] != 0.0:
-                if drawn:
-                    for a in range(A):
-                        _send(indptr, successors, prob, row + s * A + a, here[s] * p_draw[draw, a], there)
-                else:
-                    _send(indptr, successors, prob, row + s * A + int(choice[h % T, s]), here[s], there)
-            draw += drawn
-
-
-@embedded
-def _send(indptr, successors, prob, row, mass, there):
-    """Add where a mass goes to the probabilities `there` [S] of the next step."""
-    if mass != 0.0:
-        for i in range(indptr[row], indptr[row + 1]):
-            there[successors[i]] += mass * prob[i]
+    return cmdp.steps * (cmdp.S + cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A)
