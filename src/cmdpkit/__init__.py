@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
+    from cmdpkit.exact.large.policy import LargeSolution as LargeSolution
+    from cmdpkit.exact.large.solve import check as check
     from cmdpkit.exact.simple.simplified import Simplified as Simplified
     from cmdpkit.exact.simple.simplified import simplify as simplify
     from cmdpkit.exact.solver import Solution as Solution
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
     from cmdpkit.model.constraints import Constraint as Constraint
     from cmdpkit.model.constraints import at_least as at_least
     from cmdpkit.model.constraints import at_most as at_most
+    from cmdpkit.model.functions import EventModel as EventModel
+    from cmdpkit.model.functions import FactoredModel as FactoredModel
+    from cmdpkit.model.functions import Part as Part
     from cmdpkit.model.mixture import Mixture as Mixture
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
@@ -68,11 +73,11 @@ if TYPE_CHECKING:
     from cmdpkit.records.store import load_record as load_record
     from cmdpkit.records.store import load_records as load_records
     from cmdpkit.records.store import save_record as save_record
-    from cmdpkit.results import published as published
     from cmdpkit.results.groups import compare as compare
     from cmdpkit.results.groups import curve as curve
     from cmdpkit.results.groups import slope as slope
     from cmdpkit.results.report.plan import plan_report as plan_report
+    from cmdpkit.results.statistics import seed_mean as seed_mean
     from cmdpkit.results.study import Study as Study
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress
@@ -99,6 +104,7 @@ _HOME = {  # the module of every public name
 _REMOVED = {
     "gradient_plan": "the page 'The calculus of cmdpkit' writes such methods in ten lines each, and ck.solve is exact",
     "reload_plan": "the page 'The calculus of cmdpkit' writes it in ten lines, and ck.solve is exact",
+    "published": "the rules of judgement are in reproduction/judging.py of a clone, and ck.seed_mean has the intervals",
 }  # names of earlier versions, and what replaces them
 
 __all__ = ["__version__", *sorted(_HOME)]
