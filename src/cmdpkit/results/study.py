@@ -29,7 +29,7 @@ from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
 from cmdpkit.results.statistics import LEVEL
 from cmdpkit.results.study_tables import Aggregate, GridRow, Pair
-from cmdpkit.results.tables import EMPTY_LINE, Table, TerminalTable, joined
+from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def tables_of(study: Study) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for table in study.summary():
         parts += [EMPTY_LINE, Text(printable(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
-    return [*parts, EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
+    return [*parts, EMPTY_LINE, *(Text(remark, style=NOTICE) for remark in study.remarks())]
 
 
 def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
@@ -330,7 +330,7 @@ def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
     parts: list[RenderableType] = []
     for table in tables:
         parts += [Text(printable(table.title), style="bold"), EMPTY_LINE, TerminalTable(table), EMPTY_LINE]
-    return Lines(*parts, *(Text(remark, style="yellow") for remark in study.remarks()))
+    return Lines(*parts, *(Text(remark, style=NOTICE) for remark in study.remarks()))
 
 
 def study_text(study: Study) -> RenderableType:
