@@ -45,7 +45,7 @@ def judged(rule, published, interval, digits):
     """The verdict on an interval; ``digits`` is half a unit of the last digit that was published.
 
     >>> [judged("sum", 100.0, x, 0.5).text for x in ((98.0, 102.0), (80.0, 120.0), (139.0, 141.0), (-4.0, -3.0))]
-    ['as published', 'undecided', 'differs: 140 %', 'differs by -104']
+    ['as published', 'undecided', '140 % of published', 'differs by -104']
     """
     (low, high), room = interval, SHARES[rule] * abs(published) + digits
     if published - room <= low and high <= published + room:
@@ -55,7 +55,7 @@ def judged(rule, published, interval, digits):
     middle = (low + high) / 2
     if rule != "sum" or middle * published <= 0:
         return Verdict(f"differs by {short(middle - published, 3)}", False)
-    return Verdict(f"differs: {100 * middle / published:.3g} %", False)
+    return Verdict(f"{100 * middle / published:.3g} % of published", False)
 
 
 def below(interval, limit):

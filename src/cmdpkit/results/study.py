@@ -29,7 +29,7 @@ from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
 from cmdpkit.results.statistics import LEVEL
 from cmdpkit.results.study_tables import Aggregate, GridRow, Pair
-from cmdpkit.results.tables import EMPTY_LINE, Table, TerminalTable, joined
+from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ class Study(Shown):
         metric : a curve, of which the end counts ("regret", "strong_violation", "unsafe_episodes" and so on), or
             "policy_value", "policy_gap", "worst_miss" or "seconds"
         best : "bold" marks the best mean of every row. That need not mean that it is truly better: see `comparison`.
-            Regret, reward and the value of the final policy are better the more a bound is missed. So of these the best
-            is marked among the algorithms that keep every bound on average over the seeds, in the totals of their runs
-            or by their final policies; where none does, none is marked.
+            Regret, reward and the value of the final policy are better the more a bound is missed. So there a dagger
+            stands beside algorithms that miss a bound: the whole interval of its violation over the seeds is above 0,
+            in the totals of their runs or by their final policies. The caption says what is marked.
         n : the constraint, from 0, where there is a number for each; by default the largest of them counts
 
         >>> import cmdpkit as ck
@@ -322,7 +322,7 @@ def tables_of(study: Study) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for table in study.summary():
         parts += [EMPTY_LINE, Text(printable(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
-    return [*parts, EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
+    return [*parts, EMPTY_LINE, *(Text(remark, style=NOTICE) for remark in study.remarks())]
 
 
 def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
@@ -330,7 +330,7 @@ def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
     parts: list[RenderableType] = []
     for table in tables:
         parts += [Text(printable(table.title), style="bold"), EMPTY_LINE, TerminalTable(table), EMPTY_LINE]
-    return Lines(*parts, *(Text(remark, style="yellow") for remark in study.remarks()))
+    return Lines(*parts, *(Text(remark, style=NOTICE) for remark in study.remarks()))
 
 
 def study_text(study: Study) -> RenderableType:

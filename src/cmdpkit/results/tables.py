@@ -30,8 +30,9 @@ R = TypeVar("R")
 # An entry like any other, a name to look up, one to notice, one to skip, the best of its row.
 Tone = Literal["", "name", "alert", "quiet", "best"]
 MISSING = "–"
-TAKEN, DRAWN, QUIET = "bold cyan", "bold yellow", "dim"  # a certain action, one left to chance, what matters less
-STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": "yellow", "quiet": QUIET, "best": "bold"}
+TAKEN, DRAWN, QUIET = "bold cyan", "bold magenta", "dim"  # a certain action, one left to chance, what matters less
+NOTICE = "magenta"  # legible on black and on white
+STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": NOTICE, "quiet": QUIET, "best": "bold"}
 NAME_WIDTH, WORD_WIDTH = 18, 24  # characters of a name and of a word that are not folded in a table that is too wide
 EMPTY_LINE = Text()
 
@@ -225,7 +226,7 @@ class Table(Shown, Generic[R]):
         layout = "".join("r" if c.align == "right" else "l" for c in columns)
         if self.totals:
             body.insert(len(self.rows), r"\midrule")
-        title = f"% {label(self.title)}; needs \\usepackage{{booktabs}}"
+        title = f"% {'; '.join(map(label, self.title.split('; ')))}; needs \\usepackage{{booktabs}}"
         head = [title, rf"\begin{{tabular}}{{{layout}}}", r"\toprule", names, r"\midrule"]
         return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -375,6 +376,7 @@ _LATEX = {
     "µ": r"$\mu$",
     "…": r"\ldots{}",
     "–": "--",
+    "†": r"$^\dagger$",
 }
 
 
