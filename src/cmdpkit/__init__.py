@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cmdpkit.model.constraints import at_least as at_least
     from cmdpkit.model.constraints import at_most as at_most
     from cmdpkit.model.mixture import Mixture as Mixture
+    from cmdpkit.model.outcomes import Outcomes as Outcomes
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
     from cmdpkit.operators.evaluate import Values as Values
@@ -97,6 +98,7 @@ _HOME = {
     "model.constraints": ("Constraint", "at_least", "at_most"),
     "model.mixture": ("Mixture",),
     "model.policy": ("Policy",),
+    "model.outcomes": ("Outcomes",),
     "model.transitions": ("Kernel",),
     "operators.evaluate": ("Values", "evaluate", "occupancy", "time_course"),
     "operators.mixing": ("decompose", "markov"),
