@@ -167,11 +167,16 @@ class CMDP(Shown):
             horizon = len(P)
         judged = criterion_of(horizon, discount, criterion, lengths)
         allowed, notes = without_forbidden(r, allowed)
-        outcomes = None if outcomes is None else outcomes.within(allowed)
-        ends = [[x, x] for x in (r, *signals)] if outcomes is None else np.stack(outcomes.extremes(), axis=1)
+        ends: Any = [[x, x] for x in (r, *signals)]
+        if outcomes is not None:
+            outcomes = outcomes.masked(allowed)
+            kernel, (r, *signals) = outcomes.kernel(), outcomes.means()
+            ends = np.stack(outcomes.extremes(), axis=1)
+        for c, (low, _) in zip(constraints, ends[1:], strict=True):
+            c.without_range(low, allowed)  # which refuses what lies outside
         constraints = tuple(
-            c.over(judged.steps).without_range(low, allowed).without_range(high, allowed)
-            for c, (low, high) in zip(constraints, ends[1:], strict=True)
+            c.over(judged.steps).without_range(high, allowed)
+            for c, (_, high) in zip(constraints, ends[1:], strict=True)
         )
         vars(self).update(
             criterion=judged,
@@ -187,7 +192,7 @@ class CMDP(Shown):
         if outcomes is not None:
             varying = outcomes.varying()
             known |= {name for name, x in zip(self.signal_names, varying, strict=True) if x}
-            outcomes = outcomes if varying.any() else None
+            outcomes = outcomes.corrected() if varying.any() else None
         vars(self).update(outcomes=outcomes, exact=tuple(x for x in self.signal_names if x in known))
         if grid is not None:
             if not isinstance(grid, Grid):
@@ -511,7 +516,7 @@ class CMDP(Shown):
         signals = [masked(x, c.allowed) for x in (c.r, *c.g)]
         arrays: list[NDArray[Any]] = [rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0]
         if self.outcomes is not None:
-            drawn = self.outcomes.within(c.allowed)
+            drawn = self.outcomes.masked(c.allowed)
             arrays += [drawn.entries.indptr, drawn.entries.successors, drawn.entries.prob, drawn.signals]
         for x in arrays:
             digest.update(repr((x.shape, x.dtype.str)).encode())

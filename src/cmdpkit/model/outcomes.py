@@ -16,7 +16,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
-from cmdpkit.model.validate import nearest, numbers
+from cmdpkit.model.validate import frozen, nearest, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +61,8 @@ class Outcomes:
             prob = np.add.reduceat(prob, np.flatnonzero(first))
         kept = np.flatnonzero(first)[prob != 0]
         indptr = np.concatenate(([0], np.cumsum(np.bincount(rows[kept], minlength=int(np.prod(shape))))))
-        return cls._owning(shape, indptr, successors[kept].astype(np.int32), prob[prob != 0], signals[kept])
-
-    @classmethod
-    def _owning(cls, shape: tuple[int, int, int], *arrays: Any) -> Outcomes:
-        *entries, signals = arrays
-        signals.flags.writeable = False
-        return cls(Kernel.owning(*shape, *entries), signals)
+        entries = Kernel.owning(*shape, indptr, successors[kept].astype(np.int32), prob[prob != 0])
+        return cls(entries, frozen(signals[kept]))
 
     @property
     def T(self) -> int:
@@ -121,16 +116,22 @@ class Outcomes:
         low, high = self.extremes()
         return np.asarray((low != high).any(axis=(1, 2, 3)))
 
-    def within(self, allowed: BoolArray) -> Outcomes:
-        """Those of the allowed actions [1 or H, S, A], with rounded probabilities divided by their sum."""
+    def masked(self, allowed: BoolArray) -> Outcomes:
+        """The outcomes of the allowed actions [1 or H, S, A]."""
         rows = self.entries.masked(allowed)
-        sums = self.entries.sums().reshape(-1)
-        off = np.abs(sums - 1) > ROW_SUM_TOLERANCE
-        if rows is self.entries and not off.any():
+        if rows is self.entries:
             return self
         kept = (np.diff(rows.indptr) > 0)[self.entries.rows]
-        prob = rows.prob / np.where(off, sums, 1.0)[rows.rows]
-        return self._owning(rows.shape, rows.indptr, rows.successors, prob, self.signals[kept])
+        return Outcomes(rows, frozen(self.signals[kept]))
+
+    def corrected(self) -> Outcomes:
+        """The same with rows that do not sum to 1 divided by their sum."""
+        e, sums = self.entries, self.entries.sums().reshape(-1)
+        off = np.abs(sums - 1) > ROW_SUM_TOLERANCE
+        if not off[e.rows].any():
+            return self
+        prob = e.prob / np.where(off, sums, 1.0)[e.rows]
+        return Outcomes(Kernel.owning(*e.shape, e.indptr, e.successors, prob), self.signals)
 
 
 def exactly_known(exact: Any, names: Sequence[str]) -> tuple[str, ...]:

@@ -236,6 +236,8 @@ class OutcomeRows(Successors):
         self.names = names  # of the constraints
 
     def _pairs(self, answer: Any, is_mapping: bool) -> Pairs:
+        if any(isinstance(x, str) for x in answer):  # which would be read letter by letter
+            raise TypeError
         listed = [(p, *x) for x, p in answer.items()] if is_mapping else answer
         return [(p, (x, self._signals(reward, signals))) for p, x, reward, *signals in listed]
 

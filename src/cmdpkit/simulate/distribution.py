@@ -314,7 +314,7 @@ def exact_distribution(
 def _collected(cmdp: CMDP, m: int) -> tuple[Kernel, FloatArray]:
     """What may follow in a step, and the m-th signal in the user's sense: [outcomes], or [T, S, A] without them."""
     if cmdp.outcomes is not None:
-        drawn = cmdp.outcomes.within(cmdp.compact.allowed)
+        drawn = cmdp.outcomes.masked(cmdp.compact.allowed)
         return drawn.entries, drawn.signals[:, m]
     signal = cmdp.compact.r if m == 0 else cmdp.constraints[m - 1].sign * cmdp.compact.g[m - 1]
     return cmdp.kernel, signal + 0.0
