@@ -26,7 +26,7 @@ from cmdpkit.estimate import within
 from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.counts import Counts, signal_means, signal_squares, signals_of, steps_of
 from cmdpkit.estimate.extended import PairSource
-from cmdpkit.estimate.intervals import Intervals, Part
+from cmdpkit.estimate.intervals import Intervals, UnknownCell
 from cmdpkit.estimate.model import model_of
 from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.exact.infeasible import Infeasible
@@ -220,13 +220,13 @@ class Certifier:
         flow = np.zeros((2, self.allowed.shape[1]))
         self._call(within.add_parts, signals, readonly(weights), readonly(pi), sign, self.work, flow, amounts)
 
-    def _largest_parts(self, amounts: FloatArray, most: int = 3) -> tuple[Part, ...]:
+    def _largest_parts(self, amounts: FloatArray, most: int = 3) -> tuple[UnknownCell, ...]:
         """The cells that make the largest parts of U - v_lo, largest first: what is known least, where it matters."""
         found = []
         for cell in np.argsort(-amounts, kind="stable")[:most]:
             h, s, a = (int(i) for i in np.unravel_index(cell, (self.T, *self.allowed.shape[1:])))
             visits = int(self._seen().visits[cell])
-            found.append(Part(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
+            found.append(UnknownCell(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
         return tuple(part for part in found if part.amount > 0)
 
     def _rounding(self, weight: float) -> float:

@@ -24,7 +24,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled, embedded
 from cmdpkit.operators.rows import prepare
-from cmdpkit.operators.step import backup, bellman, occupy, sweep
+from cmdpkit.operators.step import backup, bellman, lookahead, occupy, sweep
 
 BLOCK = 1000  # states that are evaluated together, after actions were chosen for all of them
 CHUNK_WORK = 200_000  # transitions in one chunk; compiled code takes a fraction of a millisecond for them
@@ -57,6 +57,21 @@ def evaluation(rows, signals, policy, first, last, low, high, X, Q):
     """Evaluate a policy at the steps last .. first: fill X and, unless it is empty, Q (see `backup`)."""
     for h in range(last, first - 1, -1):
         backup(rows, signals, policy, h, low, high, X[(h + 1) % len(X)], X[h % len(X)], Q)
+
+
+@compiled
+def lookaheads(rows, x, allowed, pi, Q, V):
+    """Q[h] of `lookahead`, 0 where no action exists, and V[h] = sum_a pi[h] Q[h], for all steps, the last one first."""
+    H, S, A = pi.shape
+    for h in range(H - 1, -1, -1):
+        lookahead(rows, x, h, V[h + 1], Q[h])
+        for s in range(S):
+            V[h, s] = 0.0
+            for a in range(A):
+                if allowed[h % len(allowed), s, a]:
+                    V[h, s] += pi[h, s, a] * Q[h, s, a]
+                else:
+                    Q[h, s, a] = 0.0
 
 
 @compiled
