@@ -15,13 +15,18 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel, checked_entries
 from cmdpkit.model.validate import frozen, nearest, numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """All outcomes of every state and action, with their probabilities; build it with `from_entries`."""
+    """All outcomes of every state and action, with their probabilities; build it with `from_entries`.
+
+    >>> spins = Outcomes.from_entries((1, 1, 1), [0, 0], [0, 0], [0.9, 0.1], [[0.0], [5.0]])  # 5 with 10 %
+    >>> spins.means().tolist(), spins.kernel().prob.tolist()
+    ([[[[0.5]]]], [1.0])
+    """
 
     entries: Kernel  # one entry per outcome; unlike in a model's own kernel, a row may have a next state several times
     signals: FloatArray  # [outcomes, 1 + N], reward and what the constraints count, in the user's units and sense
@@ -38,12 +43,8 @@ class Outcomes:
         rows : [outcomes], (t * S + s) * A + a of step t, state s and action a
         successors, prob : [outcomes], next state and probability
         signals : [outcomes, 1 + N], the reward and what each constraint counts
-
-        >>> spins = Outcomes.from_entries((1, 1, 1), [0, 0], [0, 0], [0.9, 0.1], [[0.0], [5.0]])  # 5 with 10 %
-        >>> spins.means().tolist(), spins.kernel().prob.tolist()
-        ([[[[0.5]]]], [1.0])
         """
-        rows, successors = np.asarray(rows, dtype=np.int64), np.asarray(successors, dtype=np.int64)
+        rows, successors = checked_entries(shape, rows, successors)
         prob, signals = numbers("probabilities of outcomes", prob), numbers("signals of outcomes", signals) + 0.0
         if signals.ndim != 2 or not signals.shape[1] or {rows.shape, successors.shape, prob.shape} != {(len(signals),)}:
             sizes = ", ".join(str(x.shape) for x in (rows, successors, prob, signals))
@@ -51,7 +52,6 @@ class Outcomes:
                 f"outcomes have rows, next states, probabilities and signals of shapes {sizes}; expected (n,) three "
                 "times and (n, 1 + N), a reward and N signals for each of n outcomes"
             )
-        Kernel.check_entries(shape, rows, successors)
         order = np.lexsort((*signals.T[::-1], successors, rows))
         rows, successors, prob, signals = rows[order], successors[order], prob[order], signals[order]
         first = np.ones(len(rows), dtype=bool)

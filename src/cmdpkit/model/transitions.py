@@ -66,20 +66,9 @@ class Kernel:
     ) -> Kernel:
         """Rows from entries (row, next state, probability) in any order; repeated pairs are added up, zeros dropped."""
         T, S, A = shape
-        rows, successors = _indices("rows", rows), _indices("successors", successors)
-        cls.check_entries(shape, rows, successors)
+        rows, successors = checked_entries(shape, rows, successors)
         prob = np.ascontiguousarray(prob, dtype=float)
         return cls.owning(T, S, A, *assembled(T * S * A, rows, successors, prob))
-
-    @staticmethod
-    def check_entries(shape: tuple[int, int, int], rows: IntArray, successors: IntArray) -> None:
-        """Raise CmdpkitError unless entries have rows and next states of a kernel of this shape."""
-        T, S, A = shape
-        if len(rows) and not (rows.min() >= 0 and rows.max() < T * S * A):
-            raise CmdpkitError(f"transition rows must lie in 0..{T * S * A - 1}, got {rows.min()}..{rows.max()}")
-        if len(successors) and not (successors.min() >= 0 and successors.max() < S):
-            worst = successors.min() if successors.min() < 0 else successors.max()
-            raise CmdpkitError(f"next states must lie in 0..{S - 1}, got {worst}")
 
     @classmethod
     def from_matrices(cls, matrices: Sequence[Any], S: int, A: int) -> Kernel:
@@ -249,6 +238,18 @@ class Signals(NamedTuple):
 
     r: FloatArray  # [T, S, A], reward
     g: FloatArray  # [N, T, S, A], utilities
+
+
+def checked_entries(shape: tuple[int, int, int], rows: Any, successors: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows and next states of entries, which have to be those of a kernel of this shape (T, S, A)."""
+    T, S, A = shape
+    rows, successors = _indices("rows", rows), _indices("successors", successors)
+    if len(rows) and not (rows.min() >= 0 and rows.max() < T * S * A):
+        raise CmdpkitError(f"transition rows must lie in 0..{T * S * A - 1}, got {rows.min()}..{rows.max()}")
+    if len(successors) and not (successors.min() >= 0 and successors.max() < S):
+        worst = successors.min() if successors.min() < 0 else successors.max()
+        raise CmdpkitError(f"next states must lie in 0..{S - 1}, got {worst}")
+    return rows, successors
 
 
 def _indices(name: str, x: Any) -> NDArray[Any]:

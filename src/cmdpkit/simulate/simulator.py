@@ -28,7 +28,7 @@ NO_LAST_STEP = 2**63  # stands for H where there is no horizon: no step is the l
 MAX_BERNOULLI = 16  # signals; a table holds all of their 2^(1+N) joint outcomes
 
 
-class Drawn(NamedTuple):
+class DrawnOutcomes(NamedTuple):
     """Outcomes, of which next state and signals are drawn together."""
 
     follows: NDArray[np.uint64]  # [outcomes], the next state of each
@@ -51,7 +51,7 @@ class Simulator(NamedTuple):
     kernel_stride: np.uint64  # S * A, or 0 if the kernel is stationary
     signal_stride: np.uint64  # S * A, or 0 if all signals are stationary
     coins: Literal[True] | None  # whether signals are drawn as 0 or 1; for None the compiler leaves the drawing out
-    drawn: Drawn | None  # where outcomes are drawn: their next states; for None the compiler leaves this out
+    drawn: DrawnOutcomes | None  # where outcomes are drawn: their next states; for None the compiler leaves this out
 
     @classmethod
     def of(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
@@ -101,7 +101,7 @@ class Simulator(NamedTuple):
             kernel_stride=word(stride(cmdp, kernel.T)),
             signal_stride=word(stride(cmdp, steps_apart)),
             coins=True if noise == "bernoulli" else None,
-            drawn=None if drawn is None else Drawn(kernel.successors.astype(word)),
+            drawn=None if drawn is None else DrawnOutcomes(kernel.successors.astype(word)),
         )
 
 
@@ -162,7 +162,7 @@ def _state(_none, sim, h, s, cell, rng):
     return _pick(sim.entries, row >> HALF, row & LOW, rng), x
 
 
-@_stepped.of(Drawn)
+@_stepped.of(DrawnOutcomes)
 def _outcome(drawn, sim, h, s, cell, rng):
     """The signals are drawn together with the next state."""
     row = sim.rows[h * sim.kernel_stride + cell]
