@@ -8,8 +8,9 @@ import highspy
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.estimate.boxes import Means, confidence_box, kernel_log
-from cmdpkit.estimate.extended import BoxSource, ExtendedPlan, plan
+from cmdpkit.estimate.boxes import box_of
+from cmdpkit.estimate.extended import ExtendedPlan, PairSource, plan
+from cmdpkit.estimate.radii import bernstein, kernel_log
 from cmdpkit.exact.columns import Columns
 
 AGREE = 1e-7
@@ -22,20 +23,25 @@ class Instance:
         rng = np.random.default_rng(seed)
         moved = rng.integers(50, 500, (H, S, A))
         p_hat = rng.multinomial(moved, rng.dirichlet(np.full(S, 0.3), (H, S, A))) / moved[..., None]
-        means = Means(np.eye(S)[0], p_hat, np.zeros((1, H, S, A)), np.array([1000]), moved, moved)
         self.H, self.S, self.A, self.N = H, S, A, N
-        box = confidence_box(means, kernel_log(S, A, H, 5000, 0.1), H)
-        self.box = box._replace(start_lo=means.mu, start_up=means.mu)
+        log, n = kernel_log(S, A, H, 5000, 0.1), np.broadcast_to(moved[..., None], p_hat.shape)
+        radius = np.vectorize(bernstein)(p_hat, n, log)
+        self.lo, self.up = np.maximum(p_hat - radius, 0.0), np.minimum(p_hat + radius, 1.0)
+        self.mu = np.eye(S)[0]
+        row, to = (x.ravel() for x in np.indices((H * S * A, S)))
+        sides, start = np.stack((self.lo.ravel(), self.up.ravel())), np.stack((self.mu, self.mu))
+        self.box = box_of((H, S, A), row, to, sides, np.zeros(H * S * A), start)
         self.r, self.g = rng.random((H, S, A)), rng.random((N, H, S, A))
+        self.x = np.concatenate((self.r[None], self.g))
         self.allowed = np.ones((1, S, A), dtype=bool)
-        pool = Columns(BoxSource(self.box, self.r, self.g, self.allowed, H))
+        pool = Columns(PairSource(self.box, self.x, self.allowed, H, np.full(1 + N, float(H))))
         _, free, _ = pool.price(np.eye(1, 1 + N)[0])
         _, weights, _ = pool.reach(np.zeros(N), np.ones(N))
         best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
         self.rho = (free.w + best) / 2 * pool.units[1:]
 
     def plan(self) -> ExtendedPlan:
-        return plan(self.box, self.r, self.g, self.rho, self.allowed, self.H)
+        return plan(self.box, self.x, self.rho, self.allowed, self.H)
 
 
 class Rows:
@@ -77,11 +83,11 @@ def direct_lp(x: Instance) -> highspy.HighsLp:
     Columns: q [H, S, A], then z[h, s, a, s'] for h < H - 1, since the last step has no transition.
     """
     cells, inner = x.H * x.S * x.A, (x.H - 1) * x.S * x.A
-    lo, up = x.box.lo[:-1].reshape(inner, x.S), x.box.up[:-1].reshape(inner, x.S)
+    lo, up = x.lo[:-1].reshape(inner, x.S), x.up[:-1].reshape(inner, x.S)
     pair, s_next = np.nonzero(up > 0)
     q, z = np.arange(cells), cells + np.arange(len(pair))
     rows = Rows()
-    flow = np.append(x.box.start_lo, np.zeros((x.H - 1) * x.S))
+    flow = np.append(x.mu, np.zeros((x.H - 1) * x.S))
     rows.add([(q // x.A, q, 1.0), ((pair // (x.S * x.A) + 1) * x.S + s_next, z, -1.0)], flow, flow)
     rows.add([(pair, z, 1.0), (q[:inner], q[:inner], -1.0)], np.zeros(inner), np.zeros(inner))  # sum_s' z = q
     for limit, sign, binds in ((up, 1.0, up < 1), (lo, -1.0, lo > 0)):  # z <= up q, z >= lo q

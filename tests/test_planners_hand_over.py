@@ -134,7 +134,7 @@ def test_a_world_that_is_wrongly_declared_stationary_is_noticed(algo):
         learner = load(algo)(replace(Spec.of(cmdp, 1000), stationary=True))
         learner.run(Source.of(cmdp), stream(0), 1000)
         assert learner.T == 1
-        warned.append(any("declared not to depend on the step" in said for said in learner.warnings()))
+        warned.append(any("taken to behave alike" in said for said in learner.warnings()))
     assert warned == [True, False]
 
 

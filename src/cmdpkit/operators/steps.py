@@ -24,7 +24,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled, embedded
 from cmdpkit.operators.rows import prepare
-from cmdpkit.operators.step import backup, bellman, occupy, sweep
+from cmdpkit.operators.step import backup, bellman, lookahead, occupy, sweep
 
 BLOCK = 1000  # states that are evaluated together, after actions were chosen for all of them
 CHUNK_WORK = 200_000  # transitions in one chunk; compiled code takes a fraction of a millisecond for them
@@ -54,9 +54,21 @@ def induction(rows, x, allowed, signals, policy, first, last, low, high, V, X, Q
 
 @compiled
 def evaluation(rows, signals, policy, first, last, low, high, X, Q):
-    """Evaluate a policy at the steps last .. first: fill X and, unless it is empty, Q (see `backup`)."""
+    """Evaluate a policy at the steps last .. first: fill X and, unless it is empty, Q (see `backup`).
+
+    Where rows can be chosen, those are taken that are best for the first signal.
+    """
     for h in range(last, first - 1, -1):
+        prepare(rows, h, X[(h + 1) % len(X)][:, 0])
         backup(rows, signals, policy, h, low, high, X[(h + 1) % len(X)], X[h % len(X)], Q)
+
+
+@compiled
+def lookaheads(rows, x, V, Q):
+    """Fill Q[h,s,a] with x[h,s,a] + E[V[h+1] | h,s,a] for given values V [H + 1, S] and a signal x [1 or H, S, A]."""
+    for h in range(len(Q) - 1, -1, -1):
+        prepare(rows, h, V[h + 1])
+        lookahead(rows, x, h, V[h + 1], Q[h])
 
 
 @compiled
