@@ -25,14 +25,12 @@ PIECES: dict[str, dict[str, float]] = {
     "no optimism in exploration": {"optimism": 0.0},
     "no curiosity": {"curiosity": 0.0},
     "no tries beside the plan": {"bonus": 0.0},
-    "tries by the plan's own reach": {"revisit": 0.0},
     "tries whatever they cost": {"spend": 1e6},
     "no reserve": {"reserve": 0.0},
     "no cheap price, only the highest": {"steep": 1e6},
     "nothing is repaid at a dear price": {"repay_price": 1.0},
     "hardly any margin at the hand-over": {"delta": 0.5, "missed": 0.0},
     "a margin of one level, whatever it costs": {"missed": 0.0},
-    "actions tried once are used": {"least": 1},
 }
 SEEDS, GOOD = 2, 0.01
 

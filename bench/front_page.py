@@ -1,10 +1,10 @@
-"""The picture of the front page and of the README: what an algorithm loses while it learns, and what a solution is.
+"""The picture of the README and of the page of algorithms: the regret of learning, and an exact solution.
 
 Left, regret and violation of the published PRI, of Triple-Q and of CL-PRI on the synthetic problem of the PRI paper.
 Right, the exact solution of that problem: the policy with its one stochastic decision, and the optimal value against
 the bound, whose slope is the price. `python -m bench front_page` runs the three algorithms, writes what they did to
-docs/figures/front.json and into the tables of both pages, and draws docs/figures/front.svg; `python -m
-bench.front_page draw` only draws.
+docs/figures/front.json and into the tables of both pages, and draws docs/figures/front.svg and front-phone.svg (two
+rows); `python -m bench.front_page draw` only draws.
 """
 
 import json
@@ -50,8 +50,8 @@ def measured() -> dict[str, object]:
     return {"problem": PROBLEM, "episodes": READ_AT, "seeds": list(SEEDS), "runs": runs}
 
 
-def draw(data: dict, file: Path) -> None:
-    """One picture of four panels."""
+def draw(data: dict, file: Path, rows: int = 1) -> None:
+    """One picture of four panels, in one row or in two."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -63,10 +63,12 @@ def draw(data: dict, file: Path) -> None:
     }
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(1, 4, figsize=(10.6, 3.4), width_ratios=(1.15, 1.15, 0.85, 1.05), layout="constrained")
+    size, widths = ((10.6, 3.4), (1.15, 1.15, 0.85, 1.05)) if rows == 1 else ((5.4, 6.2), (1, 1))
+    fig, axes = plt.subplots(rows, 4 // rows, figsize=size, width_ratios=widths, layout="constrained")
+    axes = axes.ravel()
     for ax, what, title in (
-        (axes[0], "regret", "Reward lost"),
-        (axes[1], "violation", "Bound missed"),
+        (axes[0], "regret", "Regret"),
+        (axes[1], "violation", "Violation"),
     ):
         for name, (label, colour, _) in ALGORITHMS.items():
             ax.plot(data["episodes"], data["runs"][name][what], color=colour, label=label, lw=2)
@@ -76,8 +78,14 @@ def draw(data: dict, file: Path) -> None:
         ax.set_xlabel("episodes")
         ax.set_title(title, fontsize=10.5, loc="left", weight="bold")
         ax.spines[["top", "right"]].set_visible(False)
-    axes[1].annotate("below 0: the bound is kept", (0.03, 0.05), xycoords="axes fraction", color="0.35", fontsize=8.5)
-    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False, fontsize=9)
+    axes[1].annotate("below 0: the bound is met", (0.03, 0.05), xycoords="axes fraction", color="0.35", fontsize=8.5)
+    fig.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower left",
+        ncols=3 if rows == 1 else 1,
+        frameon=False,
+        fontsize=9,
+    )
     fig.get_layout_engine().set(w_pad=0.1)
     _policy(axes[2])
     _price(axes[3])
@@ -165,9 +173,11 @@ def main() -> None:
     if sys.argv[1:] != ["draw"]:
         data = measured()
         (FIGURES / "front.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        for page in (FIGURES.parent / "index.md", FIGURES.parent.parent / "README.md"):
+        for page in (FIGURES.parent / "algorithms" / "index.md", FIGURES.parent.parent / "README.md"):
             fill_in(page, data)
-    draw(json.loads((FIGURES / "front.json").read_text(encoding="utf-8")), FIGURES / "front.svg")
+    data = json.loads((FIGURES / "front.json").read_text(encoding="utf-8"))
+    draw(data, FIGURES / "front.svg")
+    draw(data, FIGURES / "front-phone.svg", rows=2)
 
 
 if __name__ == "__main__":

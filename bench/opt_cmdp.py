@@ -17,7 +17,7 @@ import numpy as np
 from cmdpkit import Policy, Solution, evaluate, load, occupancy, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners import load as learner_of
-from cmdpkit.operators.evaluate import action_values
+from cmdpkit.operators.policies import action_values
 from cmdpkit.simulate.random import stream
 
 SEEDS, NEAR = 40, 0.005

@@ -1,5 +1,7 @@
 """Sphinx settings. Everything is offline: no fonts, scripts or inventories from elsewhere."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,15 +22,22 @@ version = release = cmdpkit.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_codeautolink",
     "run",
+    "drawn",
     "docstrings",
     "mathml",
     "statements",
     "gallery",
     "checked",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinxext.opengraph",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_ext", "notebooks", "**/sg_execution_times.rst", "sg_execution_times.rst"]
+exclude_patterns = ["_build", "_ext", "notebooks", "tutorials/index.rst"]
+exclude_patterns += ["**/sg_execution_times.rst", "sg_execution_times.rst"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_dmath_allow_labels = True
@@ -43,8 +52,47 @@ autodoc_typehints = "description"  # every parameter and result is listed with i
 
 sphinx_gallery_conf = notebooks.SETTINGS
 
+autosummary_generate = False
+codeautolink_autodoc_inject = True  # below every public name, the pages whose examples use it
+suppress_warnings = ["codeautolink.match_name", "codeautolink.match_block"]  # what sphinx-gallery linked, empty lines
+codeautolink_concat_default = True  # the examples of a page go on from one another
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True  # a click copies the input without prompts and output
+
+
+def web_address() -> str:
+    """The repository on the web, as continuous integration or the clone knows it; empty if it is on no web server."""
+    server, repository = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+    if server and repository:
+        return f"{server}/{repository}/"
+    asked = ["git", "config", "remote.origin.url"]
+    told = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
+    return told.removesuffix(".git") + "/" if told.startswith("https://") else ""
+
+
+# Where these pages are published and which versions are there (RELEASING.md): a copy that nobody publishes has neither.
+site = os.environ.get("DOCS_SITE", "").rstrip("/")
+ogp_site_url = f"{site}/{release}" if site else ""
+ogp_image = "_static/card.png"
+ogp_use_first_image = False
+ogp_enable_meta_description = True
+
 html_theme = "furo"
+html_theme_options = {
+    "source_repository": web_address(),  # for the link "edit this page"
+    "source_branch": "main",
+    "source_directory": "docs/",
+    "top_of_page_buttons": ["edit"],
+}
+html_context = {"site": site, "versions": os.environ.get("DOCS_VERSIONS", "").split() if site else []}
 html_title = f"cmdpkit {release}"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_search_scorer = str(
+    Path(__file__).parent / "_static" / "scorer.js"
+)  # in a search, public names come before pages that only mention them
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 html_show_sourcelink = False

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ALWAYS = {"tests/test_layers.py", "tests/test_names.py"}
+ALWAYS = {"tests/house/test_layers.py", "tests/house/test_names.py"}
 
 
 def changed() -> list[str]:
@@ -39,5 +39,5 @@ def concerned(paths: list[str], texts: dict[str, str]) -> set[str]:
 
 
 if __name__ == "__main__":
-    tests = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py")}
+    tests = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in ROOT.glob("tests/*/test_*.py")}
     print(*sorted(concerned(changed(), tests)))

@@ -23,6 +23,7 @@ LIMITS = {"max", "min", "sup", "inf", "lim"}  # what stands under these in a dis
 FENCES = {"⟨": "prefix", "⟩": "postfix", "⌈": "prefix", "⌉": "postfix", "⌊": "prefix", "⌋": "postfix"}
 SIGNS = set("−+±")
 AFTER_TERMS = set(")]}⟩!′")  # what ends a term: a sign that follows is no prefix
+LONG = 30  # signs of a formula in a line of text that may be wider than a telephone, where it can be scrolled
 OPERATORS = set("±∓∣∀∃′")  # latex2mathml calls them variables, which would take away their spaces
 
 
@@ -107,7 +108,10 @@ def _translated(node: nodes.Element, display: str) -> str:
 
 def visit_inline(translator: HTML5Translator, node: nodes.math) -> None:
     """A formula in a line of text."""
-    translator.body.append(_translated(node, "inline"))
+    made = _translated(node, "inline")
+    if len(re.sub(r"<[^>]*>", "", made)) > LONG:
+        made = f'<span class="long-formula">{made}</span>'
+    translator.body.append(made)
     raise nodes.SkipNode
 
 

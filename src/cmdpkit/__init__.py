@@ -15,6 +15,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
+    from cmdpkit import operators as operators
     from cmdpkit.errors import CmdpkitError as CmdpkitError
     from cmdpkit.errors import InputWarning as InputWarning
     from cmdpkit.errors import RoundingWarning as RoundingWarning
@@ -51,12 +52,12 @@ if TYPE_CHECKING:
     from cmdpkit.model.mixture import Mixture as Mixture
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
-    from cmdpkit.operators.evaluate import Values as Values
-    from cmdpkit.operators.evaluate import evaluate as evaluate
-    from cmdpkit.operators.evaluate import occupancy as occupancy
-    from cmdpkit.operators.evaluate import time_course as time_course
     from cmdpkit.operators.mixing import decompose as decompose
     from cmdpkit.operators.mixing import markov as markov
+    from cmdpkit.operators.policies import Values as Values
+    from cmdpkit.operators.policies import evaluate as evaluate
+    from cmdpkit.operators.policies import occupancy as occupancy
+    from cmdpkit.operators.policies import time_course as time_course
     from cmdpkit.records.record import Certificate as Certificate
     from cmdpkit.records.record import Run as Run
     from cmdpkit.records.record import RunRecord as RunRecord
@@ -98,7 +99,7 @@ _HOME = {
     "model.mixture": ("Mixture",),
     "model.policy": ("Policy",),
     "model.transitions": ("Kernel",),
-    "operators.evaluate": ("Values", "evaluate", "occupancy", "time_course"),
+    "operators.policies": ("Values", "evaluate", "occupancy", "time_course"),
     "operators.mixing": ("decompose", "markov"),
     "records.record": ("Certificate", "Run", "RunRecord"),
     "records.store": ("load_record", "load_records", "save_record"),
@@ -121,13 +122,14 @@ _MODULES = {
     "envs": "envs",
     "gym": "running.gym",
     "learners": "learners",
+    "operators": "operators",
     "published": "results.published",
     "testing": "testing",
 }  # whole modules that are public
 
 _REMOVED = {
-    "gradient_plan": "the tutorial on saddle points writes its methods in ten lines each, and ck.solve is exact",
-    "reload_plan": "the tutorial on saddle points writes it in ten lines, and ck.solve is exact",
+    "gradient_plan": "the page 'The calculus of cmdpkit' writes such methods in ten lines each, and ck.solve is exact",
+    "reload_plan": "the page 'The calculus of cmdpkit' writes it in ten lines, and ck.solve is exact",
 }  # names of earlier versions, and what replaces them
 
 __all__ = ["__version__", *sorted({**_MODULE_OF, **_MODULES})]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +9,12 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
+from cmdpkit.cli.progress import Busy
 from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Renormalise, Tables, Threads, verb
 from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
-    from cmdpkit.exact.progress import Report
     from cmdpkit.model.cmdp import CMDP
 
 
@@ -60,11 +59,11 @@ def check(
 
     Ends with exit code 3 if no policy meets all bounds.
     """
-    import cmdpkit as ck
-    from cmdpkit.results import diagnosis as show
+    with Busy(f"check {model}"):
+        import cmdpkit as ck
+        from cmdpkit.results import diagnosis as show
 
-    cmdp = _loaded(model, renormalise, discount, average)
-    with shared.busy("checking"):
+        cmdp = _loaded(model, renormalise, discount, average)
         found = ck.diagnose(cmdp, separation=False, threads=threads)
     if not as_json and table is None:  # at once: what follows may take a while
         shared.say(show.diagnosis(model, cmdp, found))
@@ -131,28 +130,27 @@ def solve(
 
     Ends with exit code 3 if no policy meets all bounds.
     """
-    import cmdpkit as ck
-    from cmdpkit.results import solution as show
-    from cmdpkit.results.diagnosis import relaxations
-
     changed, share = shared.bounds_of(bound), shared.share_of(simple)
     shared.refuse_existing(save_policy, force)
-    cmdp = _loaded(model, renormalise, discount, average).with_bounds(**changed)
-    with shared.interruptible(), shared.busy("solving") as sign:
-        show_round: Report | bool = not cmdp.criterion.stationary  # a line now and then where there is no terminal
-        if show_round and sys.stderr.isatty():
-            show_round = lambda at: sign.update(f"solving, {at}")  # noqa: E731
+    with Busy(f"solve {model}") as sign:
+        import cmdpkit as ck  # the first line is shown before anything heavy is imported
+        from cmdpkit.results import solution as show
+        from cmdpkit.results.diagnosis import relaxations
+
+        cmdp = _loaded(model, renormalise, discount, average).with_bounds(**changed)
+        report = False if cmdp.criterion.stationary else sign.update
         try:
-            found = ck.solve(
-                cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=show_round
-            )
+            with shared.interruptible():
+                found = ck.solve(
+                    cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=report
+                )
         except ck.Infeasible as error:
             if len(error.conflict) > 1:  # for a single bound, the error itself says how far it must move
                 for line in relaxations(error):
                     error.add_note(line)
             raise
-    if share is not None:
-        with shared.busy("simplifying"):
+        if share is not None:
+            sign.update("simplifying")
             found = ck.simplify(found, share)
     if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
@@ -192,15 +190,16 @@ def tradeoff(
 
     Without --low and --high, the bounds go from where the constraint stops mattering to the strictest that can be met.
     """
-    import cmdpkit as ck
-    from cmdpkit.results import tradeoff as show
-    from cmdpkit.results.figures.style import save
-
     shared.refuse_existing(plot, force)
-    cmdp = _loaded(model, renormalise, discount, average)
-    with shared.busy("solving"):
+    with Busy(f"tradeoff {model} {name}"):
+        import cmdpkit as ck
+        from cmdpkit.results import tradeoff as show
+
+        cmdp = _loaded(model, renormalise, discount, average)
         found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
     if plot is not None:
+        from cmdpkit.results.figures.style import save
+
         save(found.plot(), plot)
     shown = [show.tradeoff_table(found)]
     shared.answer(as_json, table, lambda: show.tradeoff_data(model, found), shown, lambda: show.tradeoff(model, found))
@@ -303,5 +302,5 @@ def _separated(found: Diagnosis, always: bool, threads: int | None) -> list[Sepa
     most = True if always else MOST_SEPARATED
     if not looked_at(found.solution, most):
         return None
-    with shared.busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
+    with Busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
         return separations(found.solution, most, threads)

@@ -13,9 +13,13 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
+from cmdpkit.cli.progress import Busy
 from cmdpkit.cli.shared import Json, TableForm, Tables, verb
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from cmdpkit.experiments.execute import Outcome
     from cmdpkit.results.study import Study
 
 
@@ -67,13 +71,13 @@ def bench(
     Runs that are done are skipped, and unfinished ones continue where they were saved last. A run that fails is
     recorded with its reason, does not stop the others, and is tried again next time; the exit code is 1 then.
     """
-    from cmdpkit.cli.progress import Overview, outcome
+    from cmdpkit.cli.progress import RunWatch
     from cmdpkit.experiments.execute import execute
     from cmdpkit.experiments.experiment import Experiment
 
     experiment = Experiment.load(file)
     folder = out or experiment.output
-    with shared.resumable(folder), Overview(quiet=as_json) as watch:
+    with shared.resumable(folder), RunWatch(f"bench {experiment.name}", quiet=as_json) as watch:
         done = execute(
             experiment.runs(),
             experiment.worlds,
@@ -90,9 +94,27 @@ def bench(
         table,
         lambda: {"name": experiment.name, **done.to_dict(), "table": study.table(), "remarks": list(study.remarks())},
         study.summary(),
-        lambda: outcome(experiment.name, done, study),
+        lambda: _outcome(experiment.name, done, study),
     )
     raise typer.Exit(1 if done.failed else 0)
+
+
+def _outcome(name: str, done: Outcome, study: Study) -> RenderableType:
+    """What an experiment has done, its tables, and its failures."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from cmdpkit.results.study import failures_text, tables_of
+    from cmdpkit.results.tables import EMPTY_LINE, QUIET
+    from cmdpkit.results.wording import counted, duration, label
+
+    made = len(done.runs) - done.skipped - len(done.failed)
+    headline = Text.assemble((label(name), "bold"), f": {counted(len(done.runs), 'run')}, {made:,} done now")
+    headline.append(f", {done.skipped:,} before" if done.skipped else "")
+    headline.append(f", {len(done.failed):,} failed" if done.failed else "", style="red")
+    failures = failures_text(done.failed.values())
+    ended = Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET)
+    return Group(headline, *tables_of(study), EMPTY_LINE, *failures, ended)
 
 
 Algos = Annotated[
@@ -265,7 +287,7 @@ def reproduce(
     pseudo-code. A figure counts as published only if its whole interval is within 5 % (sums) or 0.5 % (values) of the
     print. Writes the same and the curves into report.html, and the paper's figures as PNG files into figures/.
     """
-    from cmdpkit.cli.progress import Overview
+    from cmdpkit.cli.progress import RunWatch
     from cmdpkit.paper import reproduce as show
     from cmdpkit.paper.experiments import PARTS
 
@@ -273,7 +295,7 @@ def reproduce(
         raise BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
     number = show.QUICK_SEEDS if quick else seeds or show.SEEDS
     parts = [part.value for part in what] if what else PARTS
-    with shared.resumable(out), Overview(quiet=as_json) as watch:
+    with shared.resumable(out), RunWatch("reproduce", quiet=as_json) as watch:
         found = show.reproduce_paper(
             out, parts=parts, seeds=number, executor=executor.value, workers=workers, address=address, observer=watch
         )
@@ -308,7 +330,7 @@ def _report_plan(
         raise CmdpkitError(f"{quoted(model)} is neither a folder of runs nor a model: {error}") from None
     path = out or Path(re.sub(r"[^\w.-]+", "-", Path(model).stem if Path(model).exists() else model) + ".html")
     shared.refuse_existing(path, force)
-    with shared.busy("solving"):
+    with Busy("solving"):
         policy = None if today is None else ck.read_policy(today, cmdp)
         written = ck.plan_report(cmdp, path, policy, title=f"{model}: the best plan", overwrite=force)
     if as_json:

@@ -154,13 +154,15 @@ def learn(
     that is handed over with its certificate.
     """
     from cmdpkit.cli.progress import RunWatch
-    from cmdpkit.io.policies import read_policy
-    from cmdpkit.results import run as show
-    from cmdpkit.running.learning import learn_many
 
     if as_json and verbose:
         raise BadParameter("--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose")
-    with shared.resumable(out), RunWatch(quiet=as_json) as watch:
+    watch = RunWatch(f"learn {model} with {algo}", seeds, name=lambda run: f"seed {run.seed}", quiet=as_json)
+    with shared.resumable(out), watch:
+        from cmdpkit.io.policies import read_policy  # the watch is shown before anything heavy is imported
+        from cmdpkit.results import run as show
+        from cmdpkit.running.learning import learn_many
+
         records = learn_many(
             _environment(model, constraint, horizon, bound),
             algo,
@@ -173,7 +175,7 @@ def learn(
             baseline=None if baseline is None else read_policy(baseline),
             out=out,
             threads=threads,
-            progress=watch,
+            progress=watch.report,
             **settings_of(setting),
         )
     tables = [show.run_table(records, len(records))]

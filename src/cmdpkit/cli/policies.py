@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from cmdpkit.cli import shared
+from cmdpkit.cli.progress import Busy
 from cmdpkit.cli.shared import Force, Json, Model, SavePolicy, Tables, verb
 from cmdpkit.errors import CmdpkitError
 
@@ -105,7 +106,7 @@ def estimate(
         shared.say_tables([show.promise_table(given)], table)
     told: ck.Promise | ck.NoPromise
     try:
-        with shared.busy("choosing and testing policies"):
+        with Busy("choosing and testing policies"):
             told = found.solve(confidence)
     except ck.NoPromise as declined:
         told = declined
@@ -180,7 +181,7 @@ def simulate(
 
     shared.refuse_existing(plot, force)
     cmdp = ck.load(model)
-    with shared.busy("playing"):
+    with Busy("playing"):
         plan = ck.solve(cmdp).policy if policy is None else ck.read_policy(policy, cmdp)
         if isinstance(plan, ck.Mixture):
             raise CmdpkitError("the optimum is a draw among several policies; give one of your own with --policy")
@@ -228,7 +229,7 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
     for i, name in enumerate(called):
         if name in called[:i]:
             raise CmdpkitError(f"the policy file {name} is given twice; give every file once")
-    with shared.busy("solving"):
+    with Busy("solving"):
         policies = {name: ck.read_policy(path, cmdp) for name, path in zip(called, files, strict=True)}
         found = ck.compare_policies(cmdp, policies)
     judged, differ = judged_table(found), difference_table(found.differences)

@@ -1,200 +1,153 @@
-"""Long runs: their progress on stderr, as bars or as a plain line every few seconds, and how an experiment ended."""
+"""Progress of one long task or of many runs on stderr, as rows of `cmdpkit.model.progress`.
+
+Nothing heavy is imported at the top, so that a command shows its first line before everything else is loaded.
+"""
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
-from rich.text import Text
-
-from cmdpkit.model.compiled import told_of_compiling
-from cmdpkit.records.record import Run
-from cmdpkit.results.tables import EMPTY_LINE, QUIET
-from cmdpkit.results.wording import counted, duration, label, number
-from cmdpkit.running.active import Progress
-from cmdpkit.running.request import outlook
+from cmdpkit.model.progress import Field, Row, StatusLines, clock
 
 if TYPE_CHECKING:
-    from cmdpkit.experiments.execute import Outcome
-    from cmdpkit.results.study import Study
+    from cmdpkit.records.record import Run
+    from cmdpkit.running.active import Progress
 
-SECONDS_BETWEEN_LINES = 10.0  # between two lines about a run, where there is no terminal
-COMPILING = "compiling, first time only"  # shown in place of a phase
-MIN_MEASURED = 0.05  # seconds of learning before a rate is shown
-
-
-class _ProgressBars:
-    """Bars that are shown while the context is open, if stderr is a terminal and quiet was not asked for."""
-
-    def __init__(self, quiet: bool, *columns: ProgressColumn) -> None:
-        self.quiet = quiet
-        self.live = sys.stderr.isatty() and not quiet
-        self.lock = threading.Lock()
-        self.compiling = ExitStack()
-        self.began_compiling, self.said_compiling = 0.0, False
-        self.bars = Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-
-    def __enter__(self) -> Self:
-        if not self.quiet:
-            self.compiling.enter_context(told_of_compiling(self._tell_compiling))
-        if self.live:
-            self.bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.compiling.close()
-        if self.live:
-            self.bars.stop()
-
-    def _tell_compiling(self, begins: bool) -> None:
-        """Say that what takes so long is compiled once: on a terminal at once, elsewhere if it goes on for a while."""
-        now = time.monotonic()
-        self.began_compiling = self.began_compiling or now
-        if begins and self.live:
-            for task in self.bars.task_ids:
-                self.bars.update(task, phase=COMPILING, rate="…", figures=COMPILING)
-        if begins and not self.said_compiling:
-            self.said_compiling = self.live or now - self.began_compiling > SECONDS_BETWEEN_LINES
-            if self.said_compiling:
-                self.bars.console.print(f"{COMPILING}: later commands load it from disk", markup=False, highlight=False)
+MOST_ROWS = 12  # runs that are shown at once
+# An estimate of the time left needs this many seconds of learning, and either a share of the run or more seconds.
+ESTIMATED_AFTER, ESTIMATED_SHARE, ESTIMATED_ANYWAY = 2.0, 0.02, 20.0
+MEASURED_AFTER = 0.05  # seconds of learning before a rate is shown
+RECENT = 0.5  # share of the seconds of a run from which its present rate is read
 
 
-class RunWatch(_ProgressBars):
-    """Shows how far every run is; call it with each report. Use it as a context manager."""
+class Busy(StatusLines):
+    """One task: its name and the time it has taken."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        super().__init__(
-            quiet,
-            SpinnerColumn(),
-            TextColumn("seed {task.fields[seed]}  {task.fields[phase]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[share]}  {task.fields[rate]}/s  regret {task.fields[regret]}  "),
-            TextColumn("violation {task.fields[violation]}{task.fields[outlook]}"),
-        )
-        self.tasks: dict[str, Any] = {}
-        self.spoke: dict[str, float] = {}
+    def __init__(self, what: str) -> None:
+        super().__init__(lambda: [(Field(what), Field(self.news, 1))])
+        self.news = ""
 
-    def __call__(self, at: Progress) -> None:
-        """Show how far one run is."""
-        if self.quiet:
-            return
-        with self.lock:
-            (self._draw if self.live else self._say)(at)
-
-    def _draw(self, at: Progress) -> None:
-        if at.run.key not in self.tasks:
-            total = at.run.episodes or None  # which is not known where a rule ends the run
-            self.tasks[at.run.key] = self.bars.add_task("", total=total, seed=at.run.seed, **_figures(at))  # type: ignore[arg-type]
-        self.bars.update(self.tasks[at.run.key], completed=at.done, **_figures(at))  # type: ignore[arg-type]
-
-    def _say(self, at: Progress) -> None:
-        now = time.monotonic()
-        if now - self.spoke.setdefault(at.run.key, now) < SECONDS_BETWEEN_LINES:
-            return
-        self.spoke[at.run.key] = now
-        figures = _figures(at)
-        left = at.seconds / at.done * (at.run.episodes - at.done)
-        total, ahead = (f" of {at.run.episodes:,}", f", {duration(left)} left") if at.run.episodes else ("", "")
-        print(
-            f"seed {at.run.seed}: {figures['phase']}, {at.done:,}{total} {at.run.unit}s, {figures['rate']}/s, "
-            f"regret {figures['regret']}, violation {figures['violation']}{ahead}{figures['outlook']}",
-            file=sys.stderr,
-            flush=True,
-        )
+    def update(self, news: object) -> None:
+        """Show what is known by now."""
+        self.news = str(news)
 
 
-def _figures(at: Progress) -> dict[str, str]:
-    sums = at.tally.weak or at.tally.realised
-    return {
-        "phase": at.phase,
-        "share": f"{100 * at.done / at.run.episodes:>3.0f} %" if at.run.episodes else f"{at.done:,} {at.run.unit}s",
-        "rate": f"{at.done / at.seconds:,.0f}" if at.seconds > MIN_MEASURED else "…",
-        "regret": "-" if sums.regret is None else number(sums.regret),
-        "violation": " ".join(number(float(x)) for x in sums.violation) or "-",
-        "outlook": f"; {outlook(at)}" if at.goal is not None else "",
-    }
+class RunWatch(StatusLines):
+    """Many runs: how many are done, one row for each that is under way, and each failure at once."""
 
-
-class Overview(_ProgressBars):
-    """Shows how far an experiment is: all of its runs, those under way, and each failure at once. A context manager."""
-
-    def __init__(self, quiet: bool = False) -> None:
-        super().__init__(
-            quiet,
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %  {task.fields[figures]}"),
-        )
-        self.total = self.done = self.failed = 0
+    def __init__(
+        self, title: str, total: int = 1, *, name: Callable[[Run], str] | None = None, quiet: bool = False
+    ) -> None:
+        super().__init__(self._rows, quiet=quiet)
+        self.title, self.total, self.done, self.failed = title, total, 0, 0
+        self.name = name or _name  # what a run is called
         self.reasons: set[str] = set()
-        self.rows: dict[str, Any] = {}
         self.gone: set[str] = set()  # keys of runs that ended; a late report of one of them is passed over
-        self.began = self.spoke = time.monotonic()
+        self.under_way: dict[str, _History] = {}
+        self.lock = threading.Lock()
 
     def begin(self, total: int, done: int) -> None:
         """Begin with the number of all runs, and of those that were done before."""
         self.total, self.done = total, done
-        if self.live:
-            self.rows[""] = self.bars.add_task("runs", total=total, completed=done, figures=self._count())
 
     def report(self, at: Progress) -> None:
-        """Show how far one run is."""
+        """Note how far one run is."""
         with self.lock:
-            if at.run.key in self.gone:
-                return
-            if self.live:
-                if at.run.key not in self.rows:
-                    self.rows[at.run.key] = self.bars.add_task(_name(at.run), total=at.run.episodes, figures="")
-                figures = _figures(at)
-                said = f"{figures['phase']}, {figures['rate']}/s, regret {figures['regret']}"
-                self.bars.update(self.rows[at.run.key], completed=at.done, figures=said)
-            else:
-                self._say(f"{_name(at.run)}: {at.phase}, {at.done:,} of {at.run.episodes:,} {at.run.unit}s")
+            if at.run.key not in self.gone:
+                self.under_way.setdefault(at.run.key, _History()).add(at)
+        if at.done == at.run.episodes:
+            self.ended(at.run, None)
 
     def ended(self, run: Run, reason: str | None) -> None:
         """Count a run that is done, or that failed for a reason; the same reason is shown once."""
         with self.lock:
+            if run.key in self.gone:
+                return
+            self.gone.add(run.key)
+            self.under_way.pop(run.key, None)
             self.done += reason is None
             self.failed += reason is not None
-            self.gone.add(run.key)
-            if self.live:
-                if run.key in self.rows:
-                    self.bars.remove_task(self.rows.pop(run.key))
-                self.bars.update(self.rows[""], completed=self.done + self.failed, figures=self._count())
-            if reason is not None and reason not in self.reasons and not self.quiet:
-                self.reasons.add(reason)
-                self.bars.console.print(f"failed: {_name(run)}: {reason}", markup=False, highlight=False)
-            self._say("")
+            is_news = reason is not None and reason not in self.reasons
+            self.reasons |= {reason} if reason is not None else set()
+        if is_news:
+            self.say(f"failed: {self.name(run)}: {reason}")
 
-    def _count(self) -> str:
-        return f"{self.done:,} of {self.total:,} done" + (f", {self.failed:,} failed" if self.failed else "")
+    def _rows(self) -> list[Row]:
+        with self.lock:
+            shown = list(self.under_way.values())
+            rows = [_row(self.name(history.latest.run), history) for history in shown[:MOST_ROWS]]
+            more = len(shown) - len(rows)
+        counts = f"{self.done:,} of {self.total:,} runs done" + (f", {self.failed:,} failed" if self.failed else "")
+        head = (Field(self.title), Field(counts if self.total > 1 else "", 2))
+        return [head, *rows, *([(Field(f"and {more:,} more"),)] if more > 0 else [])]
 
-    def _say(self, news: str) -> None:
-        now = time.monotonic()
-        if self.quiet or self.live or now - self.spoke < SECONDS_BETWEEN_LINES:
-            return
-        self.spoke = now
-        print(f"{self._count()} after {duration(now - self.began)}" + (f"; {news}" if news else ""), file=sys.stderr)
+
+class _Reading(NamedTuple):
+    """How far a run was at some time."""
+
+    seconds: float  # of learning
+    done: int  # episodes or steps
+
+
+class _History:
+    """The latest report of a run, and some earlier ones, from which its present rate is read."""
+
+    def __init__(self) -> None:
+        self.readings: deque[_Reading] = deque([_Reading(0.0, 0)])
+        self.latest: Progress
+
+    def add(self, at: Progress) -> None:
+        self.latest = at
+        self.readings.append(_Reading(at.seconds, at.done))
+        while len(self.readings) > 2 and self.readings[1].seconds <= at.seconds * (1 - RECENT):
+            self.readings.popleft()
+
+    @property
+    def rate(self) -> float | None:
+        """Episodes or steps in a second of learning, lately; None before it is known."""
+        first, last = self.readings[0], self.readings[-1]
+        if last.seconds < MEASURED_AFTER or last.seconds == first.seconds:
+            return None
+        return (last.done - first.done) / (last.seconds - first.seconds)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the run will still take; None before that can be told."""
+        at, rate = self.latest, self.rate
+        if not at.run.episodes or not rate or at.seconds < ESTIMATED_AFTER:
+            return None
+        if at.done < ESTIMATED_SHARE * at.run.episodes and at.seconds < ESTIMATED_ANYWAY:
+            return None
+        return (at.run.episodes - at.done) / rate
+
+
+def _row(name: str, history: _History) -> Row:
+    from cmdpkit.results.wording import compact
+    from cmdpkit.running.request import outlook
+
+    at = history.latest
+    sums = at.tally.weak or at.tally.realised
+    rate, left, known = history.rate, history.left, at.run.episodes > 0
+    share = at.done / at.run.episodes if known else None
+    regret = "" if sums.regret is None else f"regret {compact(sums.regret, 3):<5}"
+    violation = " ".join(f"{compact(float(x), 3):<5}" for x in sums.violation).rstrip()
+    return (
+        Field(name),
+        Field(f"{at.phase:<13}", 3),
+        *([] if share is None else [Field("", 4, share)]),
+        Field(f"{compact(at.done, 3)} {at.run.unit}s" if share is None else f"{100 * share:3.0f} %"),
+        Field("" if left is None else f"{clock(left):>5} left", 1),
+        Field(regret, 2),
+        Field(violation and f"violation {violation}", 5),
+        Field("" if rate is None else f"{compact(rate, 3):>5}/s", 6),
+        Field(outlook(at), 7),
+    )
 
 
 def _name(run: Run) -> str:
+    from cmdpkit.results.wording import label
+
     return f"{label(run.problem)}  {run.algo} ({run.preset})  seed {run.seed}"
-
-
-def outcome(name: str, done: Outcome, study: Study) -> RenderableType:
-    """The outcome of an experiment."""
-    from cmdpkit.results.study import failures_text, tables_of  # which a single run does without
-
-    made = len(done.runs) - done.skipped - len(done.failed)
-    headline = Text.assemble((label(name), "bold"), f": {counted(len(done.runs), 'run')}, {made:,} done now")
-    headline.append(f", {done.skipped:,} before" if done.skipped else "")
-    headline.append(f", {len(done.failed):,} failed" if done.failed else "", style="red")
-    failures = failures_text(done.failed.values())
-    ended = Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET)
-    return Group(headline, *tables_of(study), EMPTY_LINE, *failures, ended)

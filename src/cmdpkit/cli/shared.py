@@ -26,7 +26,6 @@ from cmdpkit.errors import IN_SHELL, INTERRUPTED, CmdpkitError, InputWarning, pr
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.status import Status
 
     from cmdpkit.model.constraints import Constraint
     from cmdpkit.results.tables import Table
@@ -332,10 +331,3 @@ def wrote(path: Path, as_json: bool) -> None:
         say_json({"wrote": str(path)})
     else:
         typer.echo(f"wrote {path}")
-
-
-def busy(what: str) -> Status:
-    """A moving sign on stderr while something runs; nothing where stderr is no terminal."""
-    from rich.console import Console
-
-    return Console(stderr=True, force_terminal=None if sys.stderr.isatty() else False).status(what)

@@ -42,7 +42,7 @@ from cmdpkit.estimate.boxes import (
 from cmdpkit.estimate.boxes import signals_of as as_signals
 from cmdpkit.estimate.counts import Counts, entries_of, new_counts, signal_means, signal_squares, signals_of, steps_of
 from cmdpkit.estimate.extended import PairSource
-from cmdpkit.estimate.intervals import Intervals, Part
+from cmdpkit.estimate.intervals import Intervals, UnknownCell
 from cmdpkit.estimate.model import model_of
 from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.exact.infeasible import Infeasible
@@ -53,7 +53,7 @@ from cmdpkit.model.compiled import call, readonly
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import CLEAR_OF_ROUNDING, FEASIBLE, MAX_UNEXPLAINED_GAP, NO_SPREAD, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.steps import induction, lookaheads
+from cmdpkit.operators.steps import expectations, induction
 
 INTERVAL_WORK = 20  # inner loops that an interval takes
 
@@ -198,7 +198,7 @@ class Certifier:
     def prove(self, pi: FloatArray, sample: Intervals | None = None) -> Intervals:
         """What the counts prove about pi; `sample` has intervals for the same policy that hold beside the others."""
         best, ends = self.bound(), self.totals(pi)
-        parts: tuple[Part, ...] = ()
+        parts: tuple[UnknownCell, ...] = ()
         if np.isfinite(best.value):
             parts = self._largest_parts(self._parts_of(pi, np.append(1.0, best.prices)))
         if sample is not None:
@@ -261,17 +261,17 @@ class Certifier:
         means, Q = signal_means(counts, len(weights)).T.reshape(signals.shape), np.zeros((2, *pi.shape))
         for models, x, found in ((self.box, signals, Q[0]), (model, means, Q[1])):
             x = readonly(np.tensordot(weights, x, axes=1))
-            call(lookaheads, work_of(models, self.H), models.rows, x, V, found)
+            call(expectations, work_of(models, self.H), models.rows, x, V, found)
         beyond: FloatArray = (visits(model, pi) * (Q[0] - Q[1])).reshape(-1, len(counts.head)).sum(axis=0)
         return beyond
 
-    def _largest_parts(self, amounts: FloatArray, most: int = 3) -> tuple[Part, ...]:
+    def _largest_parts(self, amounts: FloatArray, most: int = 3) -> tuple[UnknownCell, ...]:
         """The cells that make the largest parts of U - v_lo, largest first: what is known least, where it matters."""
         found = []
         for cell in np.argsort(-amounts, kind="stable")[:most]:
             h, s, a = (int(i) for i in np.unravel_index(cell, (self.T, *self.allowed.shape[1:])))
             visits = int(self._seen().visits[cell])
-            found.append(Part(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
+            found.append(UnknownCell(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
         return tuple(part for part in found if part.amount > 0)
 
     def rounding(self, weight: float) -> float:

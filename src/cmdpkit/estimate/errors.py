@@ -28,7 +28,7 @@ from cmdpkit.model.compiled import call, compiled
 from cmdpkit.model.tolerances import NO_FLOW
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import Chain, long_run_shares
-from cmdpkit.operators.evaluate import action_values, flow
+from cmdpkit.operators.policies import action_values, flow
 from cmdpkit.operators.row_lists import matrix_of
 
 

@@ -47,7 +47,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import MOST_FREEDOM, NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 from cmdpkit.operators.chains import Chain, chain_of, closed_classes, stationary_occupancy
-from cmdpkit.operators.evaluate import action_values, flow
+from cmdpkit.operators.policies import action_values, flow
 
 
 class Total(NamedTuple):

@@ -27,7 +27,7 @@ from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import IntArray
 from cmdpkit.model.validate import Name, nearest
-from cmdpkit.operators.evaluate import occupancy
+from cmdpkit.operators.policies import occupancy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

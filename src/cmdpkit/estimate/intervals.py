@@ -41,7 +41,7 @@ HALVINGS = 30  # of the search within a cell
 KEPT = 0.1  # share of the capital that a bet could lose which is never risked
 
 
-class Part(NamedTuple):
+class UnknownCell(NamedTuple):
     """How much of a gap is due to what is not known about one cell."""
 
     step: int | None  # counting from 0; None where all steps share their counts
@@ -59,7 +59,7 @@ class Intervals(NamedTuple):
     intervals: tuple[tuple[float, float], ...]  # [1+N]: lower and upper end for the value and for each utility
     approximate: bool = False  # whether the level is only approximate; without episodes, the intervals are per step
     best: float = math.inf  # no policy within the bounds has a larger value; minus infinity if none keeps them
-    parts: tuple[Part, ...] = ()  # the largest parts of `best` less the lower end of the value, largest first
+    parts: tuple[UnknownCell, ...] = ()  # the largest parts of `best` less the lower end of the value, largest first
 
 
 @dataclass(frozen=True)

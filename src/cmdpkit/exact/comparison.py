@@ -21,7 +21,6 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import one_hot
@@ -32,8 +31,9 @@ from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
-from cmdpkit.operators.evaluate import action_values, evaluate, occupancy, reach
+from cmdpkit.operators.chains import stationary_action_values
 from cmdpkit.operators.mixing import markov
+from cmdpkit.operators.policies import action_values, evaluate, occupancy, reach
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

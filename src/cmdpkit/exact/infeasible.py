@@ -15,7 +15,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import SHOWN_AS_ZERO
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.evaluate import evaluate
+from cmdpkit.operators.policies import evaluate
 
 if TYPE_CHECKING:
     from cmdpkit.exact.tradeoff import Relaxation  # which itself needs `Infeasible` from here

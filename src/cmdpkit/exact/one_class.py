@@ -33,7 +33,7 @@ from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.chains import chain_of, long_run_shares
-from cmdpkit.operators.evaluate import evaluate
+from cmdpkit.operators.policies import evaluate
 
 MOST_DOOR = 0.5  # largest probability of leaving a class from a state
 TIGHTENINGS = 20  # times that bounds are tightened

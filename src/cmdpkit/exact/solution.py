@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary.actions import relative_values
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.mixture import Mixture
@@ -18,8 +17,9 @@ from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name
-from cmdpkit.operators.evaluate import occupancy, reach
+from cmdpkit.operators.chains import relative_values
 from cmdpkit.operators.mixing import decompose
+from cmdpkit.operators.policies import occupancy, reach
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,5 +138,6 @@ class StationarySolution(Solution):
         """Relative values [1 + N, S] of reward and utilities, zero at one recurrent state; for totals, the totals."""
         if isinstance(self.policy, Mixture):
             raise CmdpkitError("a mixture of policies has no relative values of its own; ask for those of a part")
-        c = self.cmdp.compact
-        return relative_values(self.cmdp, self.policy.table(0), np.concatenate((c.r, c.g[:, 0])))[1]
+        c, pi = self.cmdp.compact, self.policy.table(0)
+        x = np.array([(pi * signal).sum(axis=1) for signal in (*c.r, *c.g[:, 0])]).T
+        return relative_values(self.cmdp, pi, x)[1].T

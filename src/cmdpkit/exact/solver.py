@@ -26,7 +26,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.evaluate import evaluate
+from cmdpkit.operators.policies import evaluate
 from cmdpkit.operators.steps import Threads
 
 METHODS = ("auto", "columns", "lp")

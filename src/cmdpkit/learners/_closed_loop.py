@@ -1,4 +1,4 @@
-"""What all forms of CL-PRI and MF-PRI share: their timetable, and the debt against the bounds that a block repays."""
+"""What CL-PRI and MF-PRI share: timetable, debts, and the sample of the returned policy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.intervals import Intervals, simultaneous
 from cmdpkit.learners.params import Params, probability, ruled
+from cmdpkit.model.compiled import embedded
 from cmdpkit.model.tolerances import NO_SPREAD, REPAID
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class LoopParams(Params):
 
 @dataclass(frozen=True)
 class Timetable:
-    """When what happens in a run of K episodes, or in a stage of a run of unknown length; episodes count from 0.
+    """Phase boundaries of a run of K episodes, or of a stage of a run of unknown length; episodes count from 0.
 
     The first stage has as many episodes as the spec says, and every later one doubles the length of the run.
     """
@@ -49,6 +51,12 @@ class Timetable:
     freeze: int  # first episode without tries
     hand: int  # first episode of certification
     growth: float  # of the blocks
+
+    @classmethod
+    def of(cls, start: int, K: int, explore: int, p: LoopParams) -> Timetable:
+        """The timetable of a run or stage whose exploration ends at `explore`."""
+        hand = max(explore, math.floor(p.hand_over * K))
+        return cls(start, K, explore, min(hand, max(explore, math.ceil(p.freeze * K))), hand, p.growth)
 
     def block_end(self, k: int) -> int:
         """The end of a block that begins at k: blocks are short at first and, so that the loop ends well, at last."""
@@ -67,23 +75,76 @@ class Timetable:
 
 
 class Account(NamedTuple):
-    """How the realised totals compare with the bounds, and what is left to repay a debt with."""
+    """How the realised totals compare with the bounds, and how many episodes are left to repay a debt."""
 
-    short: FloatArray  # [N]: by how much the totals of all episodes fall short of the bounds
+    short: FloatArray  # [N]: shortfall of the totals of all episodes from the bounds
     left: float  # episodes left that can repay
-    sampled: float  # episodes left that play the policy handed over, for its certificate
+    sampled: float  # episodes left that play the returned policy, for its certificate
     surplus: FloatArray  # [N]: by how much that policy exceeds the bounds; 0 before it is fixed
 
 
 def owed(account: Account, sd: FloatArray, gain: FloatArray, z: float) -> FloatArray:
-    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that can repay.
-
-    The reserve covers z standard deviations sd [N] of bad luck in the last m episodes, beyond what half of these can
-    make up for by exceeding the bounds by `gain` [N]; m is the number for which that is most.
-    """
-    lasting = np.maximum(gain + account.surplus, NO_SPREAD) / 2  # at the end, every other block repays
-    m = np.minimum((z * sd / (2 * lasting)) ** 2, account.left + account.sampled)
-    reserve = np.maximum(z * sd * np.sqrt(1 + m) - lasting * m, 0.0)
-    debt = account.short + reserve + REPAID - account.sampled * account.surplus
-    rate: FloatArray = debt / max(account.left, 1.0)
+    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that can repay."""
+    at_the_end = (gain + account.surplus) / 2  # every other block repays then
+    needed = account.short + reserve(sd, at_the_end, account.left + account.sampled, z) + REPAID
+    rate: FloatArray = (needed - account.sampled * account.surplus) / max(account.left, 1.0)
     return rate
+
+
+def reserve(sd: FloatArray, gain: FloatArray, left: float, z: float) -> FloatArray:
+    """[N]: z standard deviations sd [N] of bad luck in the last m episodes, less what these repay.
+
+    m is the number of episodes, at most those left, for which this is largest; every one of them repays `gain` [N].
+    """
+    repaid = np.maximum(gain, NO_SPREAD / 2)
+    m = np.minimum((z * sd / (2 * repaid)) ** 2, left)
+    kept: FloatArray = np.maximum(z * sd * np.sqrt(1 + m) - repaid * m, 0.0)
+    return kept
+
+
+# -- what episodes earned ----------------------------------------------------------------------------------------------
+
+
+class Ledger(NamedTuple):
+    """What episodes earned; compiled code changes the arrays in place."""
+
+    totals: FloatArray  # [M]: of all episodes, exploration included
+    sample: FloatArray  # [capacity, M]: totals of the returned policy, for its certificate
+    size: IntArray  # [1]: episodes in that sample
+
+    @classmethod
+    def of(cls, M: int) -> Ledger:
+        """Before the first episode."""
+        return cls(np.zeros(M), np.zeros((0, M)), np.zeros(1, dtype=np.int64))
+
+    def with_room(self, episodes: int) -> Ledger:
+        """The same with room for more episodes in the sample."""
+        missing = int(self.size[0]) + episodes - len(self.sample)
+        if missing <= 0:
+            return self
+        return self._replace(sample=np.concatenate((self.sample, np.zeros((missing, len(self.totals))))))
+
+    def intervals(self, H: int, delta: float, planned: int) -> Intervals | None:
+        """Intervals from the sample, of which `planned` episodes were planned; None before there are two.
+
+        The policy is fixed before its sample, the numbers of the episodes alone decide which are in it, and bets are
+        made for a number of them that is known in advance: so the intervals hold whenever the run is stopped.
+        """
+        n = int(self.size[0])
+        return simultaneous(self.sample[:n], float(H), delta, planned=planned) if n > 1 else None
+
+
+@embedded
+def book(ledger, episode, certify):
+    """Add up what an episode earned; `certify` says that it is in the sample of the returned policy."""
+    H, M = episode.signals.shape
+    for m in range(M):
+        total = 0.0
+        for h in range(H):
+            total += episode.signals[h, m]
+        episode.totals[m] = total
+        ledger.totals[m] += total
+        if certify:
+            ledger.sample[ledger.size[0], m] = total
+    if certify:
+        ledger.size[0] += 1

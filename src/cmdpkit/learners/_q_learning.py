@@ -1,4 +1,4 @@
-"""What model-free learners share: tables of action values, prices that move once a frame, and how episodes are driven.
+"""What model-free learners share: tables of action values, and prices that move once a frame.
 
 The tables `cells` hold action values of reward and utilities and their visits. Step H is a row of zeros, so that the
 last step needs no case of its own. Actions maximise the values weighted by the prices; `best` holds these actions.
@@ -8,106 +8,30 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import Params
-from cmdpkit.learners.spec import Returns, Source, Spec
+from cmdpkit.learners.spec import Spec
 from cmdpkit.model.compiled import ZERO, compiled, embedded, per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.simulate.random import Stream, uniform
-
-
-class QLearner(Learner):
-    """A learner whose arrays `learned` are changed by compiled functions that also read its `constants`.
-
-    A subclass makes both and names the functions. No choice within an episode may depend on what was learned in it, so
-    learning can wait until an episode has ended.
-    """
-
-    changing: ClassVar[tuple[str, ...] | None] = ("learned",)
-    play: ClassVar[Any]  # (simulator, meter, learned, constants, rng, out [1+N, n]): n episodes
-    choose: ClassVar[Any]  # (learned, constants, h, s, rng): an action
-    learn: ClassVar[Any]  # (learned, constants, states [H], actions [H], signals [H, 1+N], rng): learn from an episode
-
-    learned: Any  # has the fields `best` [(H+1)*S], `explore` [1 or 2], `changed` [1] and `usage` [3, H*S*A]
-    constants: Any
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        # The running episode, when it is driven step by step: states and actions [H], signals [H, 1+N], steps so far.
-        self._states, self._actions = np.zeros((2, spec.H), dtype=np.int64)
-        self._signals, self._steps = np.zeros((spec.H, 1 + spec.N)), 0
-        self._rng: Stream = np.zeros(4, dtype=np.uint64)
-
-    def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes in the compiled loop."""
-        source.check(self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        self.play(source.simulator, source.meter, self.learned, self.constants, rng, out)
-        return Returns(out[0], out[1:])
-
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
-        self.learned.changed[0] = False
-        self._steps, self._rng = 0, rng
-        return self._act(s)
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        self._signals[self._steps] = signals
-        self._steps += 1
-        return self._act(s)
-
-    def last(self, signals: FloatArray) -> None:
-        """Note the last step's reward and utilities [1+N], and learn from the episode."""
-        self._signals[self._steps] = signals
-        self.learn(self.learned, self.constants, self._states, self._actions, self._signals, self._rng)
-
-    def _act(self, s: int) -> int:
-        h = self._steps
-        self._states[h] = s
-        self._actions[h] = self.choose(self.learned, self.constants, h, s, self._rng)
-        return int(self._actions[h])
-
-    def behaviour(self) -> FloatArray:
-        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
-        usable, explore = self.spec.allowed, self.learned.explore[0]
-        mixed: FloatArray = (1 - explore) * self._greedy() + explore * usable / usable.sum(axis=-1, keepdims=True)
-        return mixed
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] that chooses as `usage` did, which is better than the policy of any single episode.
-
-        Where nothing was used in that time, it takes the greedy action.
-        """
-        used = self.usage()
-        reached = used.sum(axis=-1, keepdims=True)
-        return np.where(reached > 0, used / np.maximum(reached, 1.0), self._greedy())
-
-    def usage(self) -> FloatArray:
-        """How often each (h, s, a) was used, [H, S, A], in the last half to three quarters of the run."""
-        return self._uses(2)
-
-    def total_usage(self) -> FloatArray:
-        """How often each (h, s, a) was used in the whole run, [H, S, A]."""
-        return self._uses(3)
-
-    def _uses(self, parts: int) -> FloatArray:
-        """The sum of the first `parts` rows of `learned.usage`."""
-        used: FloatArray = self.learned.usage[:parts].sum(axis=0)
-        return used.reshape(self.spec.allowed.shape)
-
-    def _greedy(self) -> FloatArray:
-        return greedy_policy(self.spec, self.learned.best)
+from cmdpkit.simulate.random import uniform
 
 
 def greedy_policy(spec: Spec, best: Any) -> FloatArray:
     """pi [H, S, A] that takes the actions best [(H+1)*S]."""
     return one_hot(best[: spec.H * spec.S].reshape(spec.H, spec.S), spec.A)
+
+
+def played_policy(spec: Spec, best: Any, explore: float) -> FloatArray:
+    """pi [H, S, A] that takes the actions best [(H+1)*S], and a random one with probability `explore`."""
+    usable = spec.allowed
+    mixed: FloatArray = (1 - explore) * greedy_policy(spec, best) + explore * (
+        usable / usable.sum(axis=-1, keepdims=True)
+    )
+    return mixed
 
 
 def numbers_of(kind: type[Params]) -> Any:

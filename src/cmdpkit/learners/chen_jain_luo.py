@@ -26,9 +26,9 @@ parameter `span` times L for all n, 0 unless told otherwise, as in the public co
 bounds are those of every segment, which is stricter than the paper from bad states. In a discounted problem the box is
 that of the world that begins again. The policy handed over is the best one of the mean model that does not rely on luck
 (`proven_model` of `cmdpkit.estimate.continuing`). "practical": L = 50; c = 1e-6; an action that was tried `few` times
-leads only where it has led to. L and c are the best of four settings on development problems (in a clone: `python -m
-bench average_settings`). Plans may lack a reward of `gap` per step. And a plan serves later segments from the same
-state too, until the next one is due by the rule of `cmdpkit.learners._model_based.cadence`:
+leads only where it has led to. L and c are the best of four settings on development problems
+(`bench/history/settings.md`, in a clone). Plans may lack a reward of `gap` per step. And a plan serves later segments
+from the same state too, until the next one is due by the rule of `cmdpkit.learners._model_based.cadence`:
 
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 

@@ -180,12 +180,8 @@ class Learner(Saved, ABC):
         """The prices lam [N] in reward that are put on each utility now, if there are any."""
         return None
 
-    def usage(self) -> FloatArray | None:
-        """How often each (h, s, a) was chosen recently, [H, S, A], if that is counted."""
-        return None
-
-    def total_usage(self) -> FloatArray | None:
-        """How often each (h, s, a) was chosen since the first episode, [H, S, A], if that is counted."""
+    def usage(self, whole: bool = False) -> FloatArray | None:
+        """How often each (h, s, a) was chosen, [H, S, A], recently or in the whole run, if that is counted."""
         return None
 
     def certificate(self) -> Intervals | None:

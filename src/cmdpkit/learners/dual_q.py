@@ -22,27 +22,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners import Params, Spec
+from cmdpkit.learners import Params, Source, Spec
+from cmdpkit.learners._episodes import EpisodeLearner
 from cmdpkit.learners._note import Note
 from cmdpkit.learners._q_learning import (
     PriceConstants,
-    QLearner,
     find_best_everywhere,
+    greedy_policy,
     learn_cell,
     move_prices,
     nothing_learned,
+    played_policy,
     random_action,
 )
 from cmdpkit.learners.params import above_zero, ruled
 from cmdpkit.model.compiled import ONE, compiled, embedded
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.meter import collect, watch
-from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
@@ -117,7 +120,7 @@ def choose(learned, c, h, s, rng):
 
 
 @compiled
-def learn(learned, c, states, actions, signals, rng):
+def learn(learned, c, states, actions, signals):
     """What `play` does with an episode, when it was played elsewhere."""
     for h in range(c.H):
         s_next = states[h + ONE] if h + ONE < c.H else 0
@@ -153,7 +156,7 @@ def _end_episode(learned, c):
         find_best_everywhere(learned, c)
 
 
-class DualQ(QLearner):
+class DualQ(EpisodeLearner):
     """Dual-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -171,7 +174,7 @@ class DualQ(QLearner):
     source = "ours"
     presets = {"practical": practical}
 
-    play, choose, learn = staticmethod(play), staticmethod(choose), staticmethod(learn)
+    changing: ClassVar[tuple[str, ...]] = ("learned",)
     params: DualQParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -181,11 +184,36 @@ class DualQ(QLearner):
         self.learned = DualQLearned(totals=totals, usage=usage, **nothing_learned(spec, self.constants))
         find_best_everywhere(self.learned, self.constants)
 
+    def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play all episodes in one compiled loop."""
+        play(*source, self.learned, self.constants, rng, out)
+        return int(out.shape[1])
+
+    def begin(self, rng: Stream) -> None:
+        """Begin an episode."""
+        super().begin(rng)
+        self.learned.changed[0] = False
+
+    def act(self, h: int, s: int) -> int:
+        """The best action at the present prices, or a random one."""
+        return int(choose(self.learned, self.constants, h, s, self._rng))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode."""
+        learn(self.learned, self.constants, states, actions, signals)
+
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
-        usable, explore = self.spec.allowed, self.learned.explore[0]
-        mixed: FloatArray = (1 - explore) * self._greedy() + explore * (usable / usable.sum(axis=-1, keepdims=True))
-        return mixed
+        return played_policy(self.spec, self.learned.best, self.learned.explore[0])
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that takes actions as often as they were the greedy choice, in the last part of the run."""
+        return conditional(self.usage(), greedy_policy(self.spec, self.learned.best))
+
+    def usage(self, whole: bool = False) -> FloatArray:
+        """Greedy choices [H, S, A] in the last half to three quarters of the run, or in the whole."""
+        used: FloatArray = self.learned.usage[: 3 if whole else 2].sum(axis=0)
+        return used.reshape(self.spec.allowed.shape)
 
     @property
     def multipliers(self) -> FloatArray:

@@ -22,7 +22,7 @@ Departures of "practical": H = 10, frames of sqrt(T) steps, chi = 2, eta = 1, ep
 queues are driven by the utilities that were realised; after a frame the visits are multiplied by 0.85 instead of being
 forgotten, and the values are raised by 0.001 H (1 - t / T) instead of being set to H, which tries everything again now
 and then. H, eta and the lift are the best of 27 settings on development problems
-(in a clone: `python -m bench average_settings`). Both presets hand over the shares of actions in the second half of the
+(`bench/history/settings.md`, in a clone). Both presets hand over the shares of actions in the second half of the
 run. H must exceed the time that the process needs to forget where it began, because what is learned is a discounted
 problem.
 
@@ -43,6 +43,7 @@ from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_leas
 from cmdpkit.learners.spec import check_walk
 from cmdpkit.model.compiled import compiled, embedded, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance, count_step
@@ -191,8 +192,7 @@ class TripleQA(Learner):
         """pi [1, S, A]: shares of actions in the second half of the run, else in the first, else what is played."""
         pi = self.behaviour()
         for taken in self.learned.taken:
-            total = taken.sum(axis=1, keepdims=True)
-            pi = np.where(total > 0, taken / np.maximum(total, 1), pi)
+            pi = conditional(taken, pi)
         return pi
 
     @property

@@ -27,7 +27,7 @@ handed over is the best one of the mean model that does not rely on luck (`prove
 `cmdpkit.estimate.continuing`). "practical": c = 1e-4; an epoch lasts until the visits of some action in some
 state have doubled; and an action that was tried `few` times leads only where it has led to: a full queue that is not
 served would otherwise be believed to empty itself, however seldom. c and few are the best of four settings on
-development problems (in a clone: `python -m bench average_settings`).
+development problems (`bench/history/settings.md`, in a clone).
 """
 
 from __future__ import annotations

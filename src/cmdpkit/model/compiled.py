@@ -23,13 +23,13 @@ from __future__ import annotations
 import atexit
 import builtins
 import hashlib
+import math
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache, update_wrapper
 from pathlib import Path
 from types import FunctionType
@@ -195,30 +195,46 @@ def readonly(x: Any) -> Any:
 # -- progress of compilation ------------------------------------------------------------------------------------------
 
 
-class _Listener(event.Listener):
-    """Calls a function when the first of several compilations begins, and when the last has ended."""
+class CompileMeter(event.Listener):
+    """Counts what this process compiles, and for how long; a lock of Numba lets one thread compile at a time."""
 
-    def __init__(self, tell: Callable[[bool], None]) -> None:
-        self._tell, self._depth = tell, 0
+    def __init__(self) -> None:
+        self.functions = 0  # whose compilation has begun
+        self._depth = 0  # of functions that are compiled because another one calls them
+        self._done = self._began = self._ended = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether something is being compiled now."""
+        return self._depth > 0
+
+    @property
+    def idle(self) -> float:
+        """Seconds since something was compiled; infinite if nothing was."""
+        return 0.0 if self.active else time.perf_counter() - self._ended if self.functions else math.inf
+
+    @property
+    def seconds(self) -> float:
+        """How long any thread has compiled so far; a time that is measured without it leaves out compilation."""
+        return self._done + (time.perf_counter() - self._began if self.active else 0.0)
 
     def on_start(self, event: event.Event) -> None:
-        """A function is being compiled, perhaps because another one that is compiled calls it."""
+        """A function is being compiled."""
+        if self._depth == 0:
+            self._began = time.perf_counter()
         self._depth += 1
-        if self._depth == 1:
-            self._tell(True)
+        self.functions += 1
 
     def on_end(self, event: event.Event) -> None:
         """A function was compiled."""
         self._depth -= 1
         if self._depth == 0:
-            self._tell(False)
+            self._ended = time.perf_counter()
+            self._done += self._ended - self._began
 
 
-@contextmanager
-def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
-    """In the block, call ``tell(True)`` when any thread begins to compile something, and ``tell(False)`` after it."""
-    with event.install_listener("numba:compile", _Listener(tell)):
-        yield
+COMPILE_METER = CompileMeter()
+event.register("numba:compile", COMPILE_METER)
 
 
 # -- the interpreter for small work -----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The verbs of Markov decision processes, each written once.
 
 A model and a policy enter; values, greedy choices and occupancies leave. Nothing here draws random numbers, and models
-and policies are never changed. In the order of the imports:
+and policies are never changed. The functions listed here are public, as `cmdpkit.operators`, and take a model and NumPy
+arrays. In the order of the imports:
 
     rows              transition rows in several forms, and what can be done with one row: `expect`, `push`, ...
     row_lists         rows selected, joined, searched, and turned into SciPy matrices and back
@@ -9,9 +10,16 @@ and policies are never changed. In the order of the imports:
     step              operators on one step: `bellman`, `lookahead`, `backup`, `occupy`, `sweep`
     steps             operators over the steps: `induction`, `evaluation`, `flow`, `sweeps`, and their threads
     chain_systems, chains   Markov chains: shares of time, relative values, expected visits
-    evaluate          values, occupancies and courses of policies
+    policies          values, occupancies and courses of policies
     mixing            mixtures of policies and Markov policies, turned into each other
+    calculus          the public functions
 
 No other room adds up a transition row by hand, except where it says why. Other rooms import the compiled operators from
-the modules where they are defined, and the functions of `evaluate`, `mixing` and `chains`.
+the modules where they are defined, and the functions of `policies`, `mixing` and `chains`.
 """
+
+from __future__ import annotations
+
+from cmdpkit.operators.calculus import bellman, evaluate, greedy, occupancy, push_forward, resolvent
+
+__all__ = ["bellman", "evaluate", "greedy", "occupancy", "push_forward", "resolvent"]

@@ -38,6 +38,7 @@ from cmdpkit.operators.chain_systems import (
     settle,
     sparse_rows,
 )
+from cmdpkit.operators.row_lists import matrix_of
 
 DIRECT_AT_ONCE = 2e7  # work S b^2 of an elimination (b is the bandwidth) below which sweeps are not worth trying
 DIRECT_AT_ALL = 5e9  # work beyond which elimination is not tried
@@ -243,6 +244,74 @@ def stationary_values(cmdp: CMDP, pi: FloatArray) -> tuple[float, FloatArray]:
     steps = cmdp.criterion.steps or 1.0
     w = np.array([float((q * x[0]).sum()) * steps for x in cmdp.compact.g])
     return float((q * cmdp.compact.r[0]).sum()) * steps, w
+
+
+def relative_values(
+    cmdp: CMDP, pi: FloatArray, x: FloatArray, stand_in: float | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Means per step c [K] and relative values h [S, K] of a chain: h = x - c + gamma P h for signals x [S, K].
+
+    h is what it is worth to be in a state while pi [S, A] is followed, and zero at one recurrent state; for totals, c
+    is 0 and h are the totals. Averages are refused where the policy has several recurrent classes, unless a discount is
+    given to ``stand_in``.
+    """
+    P = chain_of(cmdp, pi)
+    if cmdp.criterion.kind == "total":
+        going, chain = _before_absorption(cmdp, P)
+        h = np.zeros(x.shape)
+        h[going] = chain.values(x[going])[1]
+        return np.zeros(x.shape[1]), h
+    pivot = _recurrent_state(P) if cmdp.criterion.kind == "average" and stand_in is None else 0
+    return Chain(P, stand_in or cmdp.criterion.discount or 1.0, pivot=pivot).values(x)
+
+
+def flow_of(cmdp: CMDP, pi: FloatArray, inflow: FloatArray) -> FloatArray:
+    """d [S] with d = inflow + gamma P^T d for the chain of pi [S, A]; for averages the one whose sum is 0."""
+    P, gamma = chain_of(cmdp, pi), cmdp.criterion.discount
+    if cmdp.criterion.kind == "total":
+        d = np.zeros(cmdp.S)
+        going, chain = _before_absorption(cmdp, P)
+        d[going] = chain.flow(inflow[going])
+        return d
+    if gamma is None:
+        return Chain(P, pivot=_recurrent_state(P)).flow(inflow)
+    return Chain(P, gamma).flow(inflow, float(inflow.sum()) / (1 - gamma))
+
+
+def _before_absorption(cmdp: CMDP, P: sparse.csr_array) -> tuple[IntArray, Chain]:
+    """The states in which a total is not complete yet, and the chain among them."""
+    absorbed = absorbing_states(cmdp)
+    going = np.flatnonzero(~absorbed)
+    part = P[going]
+    exits = np.asarray(part[:, np.flatnonzero(absorbed)].sum(axis=1)).reshape(-1)
+    return going, Chain(part[:, going], bordered=False, exits=exits)
+
+
+def _recurrent_state(P: sparse.csr_array) -> int:
+    """A state of the only recurrent class; CmdpkitError if there are several classes."""
+    classes = closed_classes(P)
+    if len(classes) > 1:
+        raise CmdpkitError(f"the policy has {len(classes)} recurrent classes, so its relative values are not unique")
+    return int(classes[0][0])
+
+
+def stationary_action_values(
+    cmdp: CMDP, pi: FloatArray, signals: FloatArray, stand_in: float | None = None
+) -> FloatArray:
+    """[K, S, A]: what signals [K, S, A] add up to if an action is taken once and pi [S, A] is followed afterwards.
+
+    Discounted totals, and totals until absorption; for averages, what is gained in all on a run that starts by pi.
+    """
+    c, h = relative_values(cmdp, pi, np.array([(pi * signal).sum(axis=1) for signal in signals]).T, stand_in)
+    gamma = stand_in or cmdp.criterion.discount or 1.0
+    if cmdp.criterion.kind == "discounted":
+        h, c = h + c / (1 - gamma), np.zeros_like(c)
+    rows = matrix_of(cmdp.rows, cmdp.S)
+    ahead = np.array([(rows @ each).reshape(cmdp.S, cmdp.A) for each in h.T])
+    values: FloatArray = signals - c[:, None, None] + gamma * ahead
+    if cmdp.criterion.kind == "average":
+        values -= h.T[:, :, None]
+    return values
 
 
 def chain_of(cmdp: CMDP, pi: FloatArray) -> sparse.csr_array:

@@ -14,7 +14,7 @@ from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import ROUNDOFF, SMALLEST_OCCUPANCY, SMALLEST_WEIGHT, TOTALS_AGREE, USED_UP
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.evaluate import evaluate, occupancy, one_step, reach
+from cmdpkit.operators.policies import evaluate, occupancy, one_step, reach
 
 
 def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
@@ -34,7 +34,7 @@ def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
 
 def from_occupancy(cmdp: CMDP, q: FloatArray, default: FloatArray) -> Policy:
     """pi[h, s, a] = q[h, s, a] / sum_a q[h, s, a], and default[h, s] where (h, s) is not reached."""
-    return Policy.of(cmdp, _conditional(q, default))
+    return Policy.of(cmdp, conditional(q, default))
 
 
 def _by_step(cmdp: CMDP, mixture: Mixture) -> Iterator[FloatArray]:
@@ -47,10 +47,10 @@ def _by_step(cmdp: CMDP, mixture: Mixture) -> Iterator[FloatArray]:
         for weight, policy, d in zip(mixture.weights, mixture.policies, shares, strict=True):
             q += weight * (d[:, None] * policy.table(h))
         shares = [one_step(cmdp, policy, h, d) for policy, d in zip(mixture.policies, shares, strict=True)]
-        yield _conditional(q, mixture.policies[0].table(h))
+        yield conditional(q, mixture.policies[0].table(h))
 
 
-def _conditional(q: FloatArray, default: FloatArray) -> FloatArray:
+def conditional(q: FloatArray, default: FloatArray) -> FloatArray:
     """q[..., a] / sum_a q[..., a] of an occupancy q [..., A], however small, and the default where it is zero."""
     q = np.where(q > SMALLEST_OCCUPANCY, q, 0.0)
     reached = q.sum(axis=-1, keepdims=True)

@@ -64,7 +64,22 @@ def evaluation(rows, signals, policy, first, last, low, high, X, Q):
 
 
 @compiled
-def lookaheads(rows, x, V, Q):
+def lookaheads(rows, x, allowed, pi, Q, V):
+    """Q[h] of `lookahead`, 0 where no action exists, and V[h] = sum_a pi[h] Q[h], for all steps, the last one first."""
+    H, S, A = pi.shape
+    for h in range(H - 1, -1, -1):
+        lookahead(rows, x, h, V[h + 1], Q[h])
+        for s in range(S):
+            V[h, s] = 0.0
+            for a in range(A):
+                if allowed[h % len(allowed), s, a]:
+                    V[h, s] += pi[h, s, a] * Q[h, s, a]
+                else:
+                    Q[h, s, a] = 0.0
+
+
+@compiled
+def expectations(rows, x, V, Q):
     """Fill Q[h,s,a] with x[h,s,a] + E[V[h+1] | h,s,a] for given values V [H + 1, S] and a signal x [1 or H, S, A]."""
     for h in range(len(Q) - 1, -1, -1):
         prepare(rows, h, V[h + 1])

@@ -19,7 +19,7 @@ from cmdpkit.model.decisions import table_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray
-from cmdpkit.operators.evaluate import action_uses
+from cmdpkit.operators.policies import action_uses
 from cmdpkit.results.tables import DRAWN, EMPTY_LINE, QUIET, TAKEN, plain_table, right
 from cmdpkit.results.wording import counted, drawn, label, odds, percent, ranges
 

@@ -19,7 +19,7 @@ from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
-from cmdpkit.operators.evaluate import occupancy
+from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, view
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole

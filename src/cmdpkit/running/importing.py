@@ -15,7 +15,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
-from cmdpkit.operators.evaluate import evaluate, occupancy
+from cmdpkit.operators.policies import evaluate, occupancy
 from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.running.active import checkpoints
 

@@ -21,6 +21,7 @@ from cmdpkit.errors import CmdpkitError, RunFailed, printable
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.learners import Learner, name_of
 from cmdpkit.learners._note import Note
+from cmdpkit.model.compiled import COMPILE_METER
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.belief import Counted
@@ -175,7 +176,7 @@ def _pieces(active: ActiveRun, stop: Stop) -> Iterator[tuple[int, bool]]:
     readings = (k for k in readings_of(active.run) if k > active.done)
     piece, target = 1, next(readings, None)
     while active.done != stop.episodes and (stop.seconds is None or active.seconds < stop.seconds):
-        began = time.perf_counter()
+        began = _busy_seconds()
         was_read = bool(active.rows) and active.rows[-1][0] == active.done
         if was_read and stop.rule is not None and stop.rule(progress_of(active)):
             return
@@ -184,12 +185,17 @@ def _pieces(active: ActiveRun, stop: Stop) -> Iterator[tuple[int, bool]]:
         read = active.done + n == target
         yield n, read
         target = next(readings, None) if read else target
-        spent = time.perf_counter() - began
+        spent = _busy_seconds() - began
         active.seconds += spent
         if spent < CHUNK_SECONDS / 2:
             piece *= 2
         elif spent > CHUNK_SECONDS * 2:
             piece = max(1, piece // 2)
+
+
+def _busy_seconds() -> float:
+    """A clock that stands still while this process compiles."""
+    return time.perf_counter() - COMPILE_METER.seconds
 
 
 @contextmanager

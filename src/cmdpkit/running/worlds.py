@@ -27,7 +27,7 @@ from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import chain_of, long_run_shares
-from cmdpkit.operators.evaluate import Values, evaluate, reach
+from cmdpkit.operators.policies import Values, evaluate, reach
 from cmdpkit.simulate.meter import Meter, Tally
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Noise

@@ -24,7 +24,7 @@ from cmdpkit.model.tolerances import NEGLIGIBLE, ON_GRID
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import check_length, check_seed, index_of, is_int, numbers
 from cmdpkit.operators.chains import absorbing_states, chain_of
-from cmdpkit.operators.evaluate import evaluate, signal_names
+from cmdpkit.operators.policies import evaluate, signal_names
 from cmdpkit.simulate.random import Stream, stream, uniform
 from cmdpkit.simulate.simulator import Noise, Simulator, reset, step
 

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.stationary.actions import stationary_action_values
 from cmdpkit.model.decisions import of_rows
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.evaluate import action_values, evaluate, reach
+from cmdpkit.operators.chains import stationary_action_values
+from cmdpkit.operators.policies import action_values, evaluate, reach
 
 NONE = -1  # in place of an action where no decision counts
 MOST_PIECES = 128  # beginnings of phases that are considered; of longer horizons, every so many steps

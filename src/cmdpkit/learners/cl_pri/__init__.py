@@ -3,53 +3,56 @@
 Few episodes in, one policy out that keeps its bounds and has at most N stochastic decisions, with a certificate from
 its own data. The whole of it, for K episodes with the bounds rho, of which k were played:
 
-    EXPLORE   play what looks best when everything badly known is taken to be good (`play`), until no more than
-              `new_cells` new actions are found per episode; at most for `exploration_share` of the run
-    LOOP      in blocks of `growth` min(k, K - k) episodes
-                model <- what the counts suggest
-                pi, prices, spare <- repaying_plan(model, rho, debt so far)
-                until freeze K: n(h, s, a) <- tries(model, pi, prices, spare)
-                play pi; but wherever an action has been tried less than n times, play that action
-    HAND OVER at hand_over K: final <- handed_over(model, rho)
-    CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
+    EXPLORE   play the optimistic policy at prices that follow the shortfall (`play`), until no more than `new_cells`
+              new actions are found per episode; at most for `exploration_share` of the run
+    LOOP      in blocks of `growth` min(k, K - k) episodes, with the model that the counts suggest (`rules`)
+                prices   <- those of the best plan for rho
+                dear     <- `steep` prices, at most `repay_price`; from `freeze` K on also `repay_price` itself
+                gain     <- by how much each bound can be exceeded at that price; sure: the part that can be relied on
+                reserve  <- the largest bad luck in the last episodes, less what they repay if they gain what is sure
+                owed     <- (k rho - realised + reserve) / (K - k)
+                pi       <- the best plan for rho + min(owed, gain)
+                tries    <- until `freeze` K: visits up to which an action is worth trying beside pi
+                play pi; but wherever an action has fewer visits than `tries`, play that action
+    HAND OVER at hand_over K: the plan with the margin that is worth most (`estimate.margins.handed_over`)
+    CERTIFY   from then on every other block plays the returned policy: betting intervals for its value and utilities
 
-The functions of that name are in `rules`, the compiled part is `play`. Problems without a horizon have a class of their
-own, in `continuing`. A run of unknown length (*anytime*) goes through all this in stages, each of which doubles the
-length of the run. Where the world is declared stationary, all steps share their counts. What is proved and what is not
-is in docs/theory/cl-pri.md.
+Problems without a horizon have a class of their own, in `continuing`. A run of unknown length (*anytime*) goes through
+all this in stages, each of which doubles the length of the run. Where the world is declared stationary, all steps share
+their counts. What is proved and what is not is in docs/theory/cl-pri.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cmdpkit.estimate.counts import Counts, new_counts, new_episode, signal_means, with_room
+from cmdpkit.estimate.counts import Counts, Episode, new_counts, new_episode, signal_means, with_room
 from cmdpkit.estimate.errors import spread
-from cmdpkit.estimate.intervals import Intervals, margin_for_certificate, simultaneous
+from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
 from cmdpkit.estimate.margins import error_quantile, handed_over
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
-from cmdpkit.learners import Returns, Source, Spec, State
-from cmdpkit.learners._closed_loop import Account, Timetable
+from cmdpkit.learners import Source, Spec, State
+from cmdpkit.learners._closed_loop import Account, Ledger, Timetable
+from cmdpkit.learners._episodes import EpisodeLearner
 from cmdpkit.learners._model_based.counting import certifier_of, proved
 from cmdpkit.learners._note import Note
+from cmdpkit.learners._q_learning import greedy_policy
 from cmdpkit.learners.cl_pri import play, rules
 from cmdpkit.learners.cl_pri.continuing import ContinuingPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
-from cmdpkit.learners.contract import Learner
+from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import SAME_REWARD
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
 __all__ = ["ClosedLoopPRI", "ContinuingPRI"]
 
 
-class ClosedLoopPRI(Learner):
+class ClosedLoopPRI(EpisodeLearner):
     """CL-PRI at work, with episodes; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -69,7 +72,9 @@ class ClosedLoopPRI(Learner):
     anytime = True
     certifies = True
     growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times", "ledger/sample")
-    fixed = (*Learner.fixed, "T", "cells", "table", "episode", "_step", "_proved", "certifier", "_safe")
+    changing: ClassVar[tuple[str, ...]] = (
+        *("clock", "counts", "optimism", "ledger", "now", "block", "plans", "impossible"),
+    )
     params: ClosedLoopParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -80,16 +85,14 @@ class ClosedLoopPRI(Learner):
         self.clock, self.table = play.Clock(), rules.timetable(spec, p)
         self.counts, self.episode = new_counts(self.T, S, A, M), new_episode(H, M)
         self.optimism = play.new_optimism(np.asarray(spec.allowed), M, (p.optimism, p.curiosity, p.pseudo))
-        self.ledger = play.Ledger(np.zeros(M), np.zeros((0, M)), np.zeros(1, dtype=np.int64))
+        self.ledger = Ledger.of(M)
         pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)
         self.now = play.Policies(pi, pi.copy(), *(np.zeros(n) for n in (*[spec.N] * 5, M)))
         self.block = play.new_block(pi, np.zeros((H, S, A), dtype=np.int64), self.counts.visits)
         self.plans = self.impossible = 0
-        self._step = 0
-        self._proved: tuple[tuple[int, int], Intervals] | None = None  # stage, size of the sample, its intervals
         self.certifier = certifier_of(spec, p.counted)
         self._safe: tuple[int, FloatArray | None] = -1, None  # episode, and the policy that is proved safe then
-        if not spec.anytime and self.table.explore < p.least * self.cells:
+        if not spec.anytime and self.table.explore < self.cells:
             self.notes = (rules.few_episodes(spec.K, self.cells, p, pooled=self.T == 1),)
         self._continue_exploration()
 
@@ -100,58 +103,40 @@ class ClosedLoopPRI(Learner):
         """Whether the run still explores."""
         return self.clock.explored < 0
 
-    def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes in compiled loops, block by block."""
-        source.check(self.spec)
-        out, done = np.empty((1 + self.spec.N, n)), 0
-        while done < n:
-            m = min(n - done, self.clock.block_end - self.clock.episode)
-            self._make_room()
-            parts = self.counts, self.optimism, self.block, self.ledger, self.episode
-            to, clock = (rng, out, done, m, len(self.counts.link)), self.clock
-            found = play.play_episodes(source.simulator, source.meter, *parts, *to, self.exploring, clock.certifying)
-            played, clock.new_cells = int(found[0]), clock.new_cells + int(found[1])
-            done += played
-            self._count(played)
-        return Returns(out[0], out[1:])
+    def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play to the end of the block at most, in a compiled loop."""
+        n = min(out.shape[1] - first, self.clock.block_end - self.clock.episode)
+        self._make_room()
+        parts = self.counts, self.optimism, self.block, self.ledger, self.episode
+        to, clock = (rng, out, first, n, len(self.counts.link)), self.clock
+        played, new = play.play_episodes(*source, *parts, *to, self.exploring, clock.certifying)
+        clock.new_cells += int(new)
+        self._count(int(played))
+        return int(played)
+
+    def act(self, h: int, s: int) -> int:
+        """The optimistic action while exploring, then one of the block."""
+        i = h * self.spec.S + s
+        return int(self.optimism.best[i] if self.exploring else play.draw(self.block, i, self._rng))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode."""
+        self._make_room()
+        episode, clock = Episode(states, actions, signals, self.episode.totals), self.clock
+        if self.exploring:
+            clock.new_cells += int(play.explored(self.counts, self.optimism, self.ledger, episode))
+        else:
+            play.played(self.counts, self.block, self.ledger, episode, clock.certifying)
+        self._count(1)
 
     def _make_room(self) -> None:
         """Room for the transitions of at least one more episode, and for the rest of the block in the certificate."""
-        self.counts, clock, sample = with_room(self.counts, self.spec.H), self.clock, self.ledger.sample
-        missing = int(self.ledger.size[0]) + clock.block_end - clock.episode - len(sample)
-        if clock.certifying and missing > 0:
-            more = np.zeros((missing, 1 + self.spec.N))
-            self.ledger = self.ledger._replace(sample=np.concatenate((sample, more)))
-
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
-        self._step = 0
-        return self._act(s, rng)
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Note a step's reward and utilities [1+N], which led to s: the action to take there."""
-        self.episode.signals[self._step] = signals
-        self._step += 1
-        return self._act(s, rng)
-
-    def last(self, signals: FloatArray) -> None:
-        """Note the last step's reward and utilities [1+N], and learn from the episode."""
-        self.episode.signals[self._step] = signals
-        self._make_room()
-        if self.exploring:
-            self.clock.new_cells += int(play.learn_path(self.counts, self.optimism, self.ledger, self.episode))
-        else:
-            play.finish(self.counts, self.block, self.ledger, self.episode, self.clock.certifying)
-        self._count(1)
-
-    def _act(self, s: int, rng: Stream) -> int:
-        i = self._step * self.spec.S + s
-        a = int(self.optimism.best[i]) if self.exploring else int(play.draw(self.block, i, rng))
-        self.episode.states[self._step], self.episode.actions[self._step] = s, a
-        return a
+        self.counts, clock = with_room(self.counts, self.spec.H), self.clock
+        if clock.certifying:
+            self.ledger = self.ledger.with_room(clock.block_end - clock.episode)
 
     def _count(self, played: int) -> None:
-        """So many episodes were played; at the end of a block, see what comes next."""
+        """Episodes were played; at the end of a block, begin what comes next."""
         clock = self.clock
         clock.episode += played
         if clock.episode < clock.block_end:
@@ -163,13 +148,13 @@ class ClosedLoopPRI(Learner):
         if not self.exploring and clock.episode < self.table.K:
             self._begin_block()
 
-    # -- exploration ---------------------------------------------------------------------------------------------------
+    # -- EXPLORE -------------------------------------------------------------------------------------------------------
 
     def _continue_exploration(self) -> None:
         """Explore until the next sweep, or until exploration is looked at."""
         clock, p, k = self.clock, self.params, self.clock.episode
         if k == clock.checked:
-            clock.check = min(self.table.explore, k + max(p.look, math.ceil(p.widen * k)))
+            clock.check = min(self.table.explore, k + max(p.look, math.ceil(p.growth * k)))
         clock.block_end = min(clock.check, k + p.look)
 
     def _sweep(self) -> None:
@@ -189,7 +174,7 @@ class ClosedLoopPRI(Learner):
     def _has_found_enough(self) -> bool:
         """Take the prices of the estimated model, if it can meet the bounds; returns whether exploration has ended."""
         clock, p, k = self.clock, self.params, self.clock.episode
-        plan = best_plan(self._model(1), self.spec.rho)
+        plan = best_plan(self._model(), self.spec.rho)
         if plan.feasible:
             self.optimism.prices[1:] = np.minimum(plan.prices, p.price)
         clock.all_found = clock.new_cells <= p.new_cells * (k - clock.checked) and not self._is_blind()
@@ -221,7 +206,7 @@ class ClosedLoopPRI(Learner):
         """The timetable of the stage that the clock shows."""
         return rules.timetable(self.spec, self.params, self.clock.stage, self.clock.explored_before)
 
-    # -- blocks --------------------------------------------------------------------------------------------------------
+    # -- LOOP ----------------------------------------------------------------------------------------------------------
 
     def _begin_block(self) -> None:
         """Make the next plan, or let the policy to hand over play a block for its certificate."""
@@ -233,27 +218,19 @@ class ClosedLoopPRI(Learner):
         quota = np.zeros(self.now.pi.shape, dtype=np.int64) if clock.certifying else self._plan()
         self.block = play.new_block(self.now.final if clock.certifying else self.now.pi, quota, self.counts.visits)
 
-    def _model(self, least: int) -> Model:
-        """The model that the counts suggest, of actions with at least so many observations."""
-        return model_of(self.counts, self.spec.rho, np.asarray(self.spec.allowed), least)
+    def _model(self) -> Model:
+        """The model that the counts suggest."""
+        return model_of(self.counts, self.spec.rho, np.asarray(self.spec.allowed), 1)
 
-    def _models(self) -> Iterator[Model]:
-        """Models to plan in, one after the other as long as none meets the bounds."""
-        if self.clock.episode >= self.table.freeze:
-            yield self._model(self.params.least)
-        yield self._model(1)
-
-    def _plan(self) -> NDArray[np.int64]:
-        """A new plan from everything seen so far; returns up to how many visits actions are tried beside it."""
+    def _plan(self) -> IntArray:
+        """A new plan from everything seen so far; returns the visits up to which actions are tried beside it."""
         now, clock, p, spec, k = self.now, self.clock, self.params, self.spec, self.clock.episode
         settled = k >= self.table.freeze
         sampled = self.table.sample_size(k)
         surplus = now.promised - spec.rho if k >= self.table.hand else np.zeros(spec.N)
         account = Account(k * spec.rho - self.ledger.totals[1:], self.table.K - k - sampled, sampled, surplus)
-        for model in self._models():
-            plan, spare = rules.repaying_plan(model, spec.rho, account, p, settled=settled)
-            if plan.feasible:
-                break
+        model = self._model()
+        plan, spare = rules.repaying_plan(model, spec.rho, account, p, settled=settled)
         self.plans += 1
         clock.infeasible_last = not plan.feasible
         self.impossible += clock.infeasible_last
@@ -261,8 +238,8 @@ class ClosedLoopPRI(Learner):
         if plan.feasible:
             now.prices[...] = plan.prices
         elif not settled:  # no policy seems to meet the bounds: look for one, at rising prices
-            now.prices[...] = np.clip(2 * now.prices, 2 * p.extra, p.price)
-            pi = np.eye(spec.A)[Horizon(model.cmdp).greedy(np.append(1.0, now.prices))[1].astype(int)]
+            now.prices[...] = np.clip(2 * now.prices, 0.1, p.price)
+            pi = one_hot(Horizon(model.cmdp).greedy(np.append(1.0, now.prices))[1].astype(int), spec.A)
         now.pi[...], now.predicted[...] = self._completed(model, pi), plan.utilities
         if settled:
             return np.zeros(pi.shape, dtype=np.int64)
@@ -275,26 +252,23 @@ class ClosedLoopPRI(Learner):
 
     def _optimistic(self) -> FloatArray:
         """[H, S, A]: the policy of exploration."""
-        greedy: FloatArray = np.eye(self.spec.A)[self.optimism.best.reshape(self.spec.H, self.spec.S).astype(np.int64)]
-        return greedy
+        return greedy_policy(self.spec, self.optimism.best)
+
+    # -- HAND OVER -----------------------------------------------------------------------------------------------------
 
     def _hand_over(self) -> None:
-        """Fix the policy to hand over, and begin its sample."""
-        now, p, rho = self.now, self.params, self.spec.rho
-        z = error_quantile(p.delta, self.spec.N)
-        for model in self._models():
-            extra = np.zeros(self.spec.N)
-            if p.certified:  # a further margin lets the certificate say that the policy is safe
-                delta, planned = self._stage_delta(self.clock.stage), self.table.sample_size()
-                extra = margin_for_certificate(spread(model, now.pi), self.spec.H, delta, planned)
-            found = handed_over(model, rho, extra, z, p.missed)
-            if found.plan.feasible:
-                break
+        """Fix the policy to return, and begin its sample."""
+        now, p, rho, model = self.now, self.params, self.spec.rho, self._model()
+        extra = np.zeros(self.spec.N)
+        if p.certified:  # a further margin lets the certificate say that the policy is safe
+            delta, planned = self._stage_delta(self.clock.stage), self.table.sample_size()
+            extra = margin_for_certificate(spread(model, now.pi), self.spec.H, delta, planned)
+        found = handed_over(model, rho, extra, error_quantile(p.delta, self.spec.N), p.missed)
         now.final[...], now.promised[...] = self._completed(model, found.plan.pi), found.plan.utilities
         now.margin[...], now.uncovered[...] = found.margin, found.uncovered
         self.clock.handed, self.ledger.size[0] = self.clock.stage, 0
 
-    # -- what it has to say --------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays, tries included."""
@@ -315,7 +289,7 @@ class ClosedLoopPRI(Learner):
     def _policy(self) -> FloatArray:
         """The policy that was fixed last, or before that what the counts suggest."""
         if self.exploring and self.clock.handed < 0:
-            model = self._model(1)
+            model = self._model()
             return self._completed(model, best_plan(model, self.spec.rho).pi)
         pi: FloatArray = self.now.final if self.clock.handed >= 0 else self.now.pi
         return pi.copy()
@@ -336,19 +310,10 @@ class ClosedLoopPRI(Learner):
         return None if found is None else found._replace(level=1 - self.params.delta)
 
     def _sample(self) -> Intervals | None:
-        """Intervals from episodes of the policy that was fixed last; None before there are any.
-
-        The policy is fixed before them, their numbers alone decide which they are, and bets are made for a number that
-        is known in advance: so the intervals hold whenever the run is stopped, and for all stages together.
-        """
-        n, stage = int(self.ledger.size[0]), self.clock.handed
-        if n < 2:
-            return None
-        if self._proved is None or self._proved[0] != (stage, n):  # a stop rule may ask again before anything is new
-            planned = rules.timetable(self.spec, self.params, stage).sample_size()
-            found = simultaneous(self.ledger.sample[:n], self.spec.H, self._stage_delta(stage), planned=planned)
-            self._proved = (stage, n), found
-        return self._proved[1]
+        """Intervals from episodes of the policy that was fixed last; all stages hold together."""
+        stage = self.clock.handed
+        planned = rules.timetable(self.spec, self.params, stage).sample_size()
+        return self.ledger.intervals(self.spec.H, self._stage_delta(stage), planned)
 
     def _safe_policy(self) -> FloatArray | None:
         """A policy that the counts prove to be safe, unless what would be handed over has a better certificate."""
@@ -399,7 +364,7 @@ class ClosedLoopPRI(Learner):
         clock, p, said = self.clock, self.params, []
         if self._is_blind():
             said.append(rules.BLIND.format(episodes=clock.episode))
-        if self.spec.anytime and clock.episode * p.exploration_share < p.least * self.cells:
+        if self.spec.anytime and clock.episode * p.exploration_share < self.cells:
             said.append(rules.few_episodes(clock.episode, self.cells, p, pooled=self.T == 1))
         elif not self.notes and not self.exploring and not clock.all_found:
             missing = self.cells - int((self.counts.visits > 0).sum())
@@ -420,10 +385,10 @@ class ClosedLoopPRI(Learner):
             "plans": self.plans,
             "plans that could not meet the bounds": self.impossible,
             "margin of the policy handed over, unit scale": self.now.margin.round(6).tolist(),
-            **rules.decisions(self._model(1).cmdp, self.recommend(), visits),
+            **rules.decisions(self._model().cmdp, self.recommend(), visits),
         }
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""
         super().restore(state)
-        self.table, self._proved, self._safe = self._timetable(), None, (-1, None)
+        self.table, self._safe = self._timetable(), (-1, None)

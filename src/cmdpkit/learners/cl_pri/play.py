@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.estimate.counts import count_episode
-from cmdpkit.model.compiled import call, compiled, embedded, inlined, internal
+from cmdpkit.learners._closed_loop import book
+from cmdpkit.model.compiled import compiled, embedded, inlined, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch, watch_policy
 from cmdpkit.simulate.random import uniform
@@ -42,14 +43,6 @@ class Block(NamedTuple):
     trying: IntArray  # [H*S]: the action that is tried now, -1 where the plan is played
     pi: FloatArray  # [H*S, A]: what is played: the plan, and the tries
     fresh: BoolArray  # [1]: whether the meter has not been told of it yet
-
-
-class Ledger(NamedTuple):
-    """What episodes earned; compiled code changes the arrays in place."""
-
-    totals: FloatArray  # [M]: of all episodes, exploration included
-    sample: FloatArray  # [capacity, M]: totals of the policy handed over, for its certificate
-    size: IntArray  # [1]: episodes in that sample
 
 
 @dataclass
@@ -106,11 +99,11 @@ def new_optimism(allowed: BoolArray, M: int, bonus: tuple[float, float, float]) 
 def new_block(pi: FloatArray, quota: IntArray, visits: IntArray) -> Block:
     """A block of pi [H, S, A] with tries up to quota [H, S, A]; visits [T*S*A] are those so far."""
     A = pi.shape[-1]
-    plan = pi.reshape(-1, A).copy()
-    trying, fresh = np.full(len(plan), -1), np.ones(1, dtype=bool)
-    block = Block(plan, quota.reshape(-1, A).copy(), trying, plan.copy(), fresh)
-    call(_begin_tries, plan.size, block, visits)
-    return block
+    plan, quota, so_far = pi.reshape(-1, A), quota.reshape(-1, A), visits.reshape(-1, A)
+    due = quota > np.tile(so_far, (len(plan) // len(so_far), 1))
+    trying = np.where(due.any(axis=1), due.argmax(axis=1), -1)
+    played = np.where(trying[:, None] < 0, plan, np.arange(A) == trying[:, None])
+    return Block(plan.copy(), quota.copy(), trying, played, np.ones(1, dtype=bool))
 
 
 @compiled
@@ -133,25 +126,18 @@ def play_episodes(sim, meter, counts, optimism, block, ledger, episode, rng, out
         for h in range(H):
             i = h * S + np.int64(s)
             a = np.int64(optimism.best[i]) if exploring else np.int64(draw(block, i, rng))
-            s = _take(sim, episode, h, s, a, rng)
+            episode.states[h], episode.actions[h] = s, a
+            s, x = step(sim, h, s, a, rng)
+            for m in range(M):
+                episode.signals[h, m] = sim.outcomes[x, m]
         if exploring:
-            new += learn_path(counts, optimism, ledger, episode)
+            new += explored(counts, optimism, ledger, episode)
         else:
-            finish(counts, block, ledger, episode, certify)
+            played(counts, block, ledger, episode, certify)
         for m in range(M):
             out[m, done + k] = episode.totals[m]
         collect(meter, episode.totals)
     return n, new
-
-
-@embedded
-def _take(sim, episode, h, s, a, rng):
-    """Take an action, and note the step; returns the next state."""
-    s_next, x = step(sim, h, s, a, rng)
-    episode.states[h], episode.actions[h] = s, a
-    for m in range(len(episode.totals)):
-        episode.signals[h, m] = sim.outcomes[x, m]
-    return s_next
 
 
 @inlined
@@ -172,27 +158,21 @@ def draw(block, i, rng):
     return last
 
 
-@embedded
-def _add_up(ledger, episode):
-    """Add up what an episode earned."""
-    H, M = episode.signals.shape
-    for m in range(M):
-        total = 0.0
-        for h in range(H):
-            total += episode.signals[h, m]
-        episode.totals[m] = total
-        ledger.totals[m] += total
+@inlined
+def explored(counts, optimism, ledger, episode):
+    """Count an episode of exploration and back up the states on its path; returns how many cells were new."""
+    book(ledger, episode, False)
+    new = count_episode(counts, episode, optimism.usable.shape[1])
+    for h in range(len(episode.states) - 1, -1, -1):
+        _back_up(counts, optimism, h, episode.states[h])
+    return new
 
 
 @inlined
-def finish(counts, block, ledger, episode, certify):
-    """Learn from an episode of a block that has ended, and see which tries are used up."""
+def played(counts, block, ledger, episode, certify):
+    """Count an episode of a block, and see which tries are used up."""
     block.fresh[0] = False
-    _add_up(ledger, episode)
-    if certify:
-        for m in range(len(episode.totals)):
-            ledger.sample[ledger.size[0], m] = episode.totals[m]
-        ledger.size[0] += 1
+    book(ledger, episode, certify)
     S, A = len(counts.starts), block.plan.shape[1]
     count_episode(counts, episode, A)
     for h in range(len(episode.states)):
@@ -201,14 +181,7 @@ def finish(counts, block, ledger, episode, certify):
             _next_try(block, counts.visits, i)
 
 
-@compiled
-def _begin_tries(block, visits):
-    """Choose what is tried first everywhere."""
-    for i in range(len(block.plan)):
-        _next_try(block, visits, i)
-
-
-@internal
+@embedded
 def _next_try(block, visits, i):
     """Choose what is tried at row i from now on: an action that has not had all its tries, or nothing."""
     A = block.plan.shape[1]
@@ -224,16 +197,6 @@ def _next_try(block, visits, i):
     block.fresh[0] = True
     for a in range(A):
         block.pi[i, a] = block.plan[i, a] if now < 0 else np.float64(a == now)
-
-
-@inlined
-def learn_path(counts, optimism, ledger, episode):
-    """Count an episode of exploration and back up the states on its path; returns how many cells were new."""
-    _add_up(ledger, episode)
-    new = count_episode(counts, episode, optimism.usable.shape[1])
-    for h in range(len(episode.states) - 1, -1, -1):
-        _back_up(counts, optimism, h, episode.states[h])
-    return new
 
 
 @compiled
@@ -296,25 +259,18 @@ def _back_up(counts, optimism, h, s):
     most = 0.0
     for m in range(M):
         most += optimism.prices[m] * left
-    best, best_value, tried = -1, -np.inf, False
+    best_value, tried = -np.inf, False
     for a in range(A):
         if not optimism.usable[i, a]:
             continue
         cell = ((h % T) * S + s) * A + a
         n = counts.moves[cell] if h + 1 < H else counts.visits[cell]
-        value = most
-        if n > 0:
-            tried = True
-            value = _action_value(counts, optimism, h, cell, n)
+        value = _action_value(counts, optimism, h, cell, n) if n > 0 else most
+        tried = tried or n > 0
         if value > best_value:
-            best, best_value = a, value
-    optimism.best[i] = best
-    cell = ((h % T) * S + s) * A + best
-    n = counts.moves[cell] if h + 1 < H else counts.visits[cell]
-    if n > 0:
-        _action_value(counts, optimism, h, cell, n)
-    for m in range(M):
-        optimism.values[i, m] = optimism.scratch[m] if n > 0 else left
+            optimism.best[i], best_value = a, value
+            for m in range(M):
+                optimism.values[i, m] = optimism.scratch[m] if n > 0 else left
     if tried:
         optimism.peak[h] = max(optimism.peak[h], best_value)
 

@@ -15,12 +15,12 @@ from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners._closed_loop import Account, LoopParams, Timetable, owed
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.params import above_zero, at_least_one, at_least_zero
+from cmdpkit.learners.params import above_zero, at_least_zero
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import LP_TOLERANCE, NO_GAIN, NO_SHORTFALL, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.evaluate import action_values, flow
+from cmdpkit.operators.policies import action_values, flow
 
 
 @dataclass(frozen=True)
@@ -31,26 +31,21 @@ class ClosedLoopParams(LoopParams):
     episodes, or taken over from the form before, which was; differences below a factor of two could not be seen.
     """
 
-    certified: bool = False  # hand over a policy safe enough for its certificate to say so, at some loss of value
+    certified: bool = False  # return a policy safe enough for its certificate to say so, at some loss of value
     # Exploration.
-    exploration_share: float = above_zero(0.3)  # of the run that exploration may take, at most
+    exploration_share: float = above_zero(0.3)  # largest share of the run that exploration may take
     new_cells: float = at_least_zero(0.03)  # exploration ends when it finds no more new cells per episode than this
-    widen: float = above_zero(0.3)  # exploration is looked at whenever it has grown by this share, with an exact plan
     rate: float = at_least_zero(2.0)  # of its prices, over H sqrt(its episodes); from gradient ascent, up to a factor
     price: float = at_least_zero(10.0)  # the highest price in exploration, and while no feasible plan is known
-    # Weight of both bonuses of exploration: standard errors, and the gap to the best known next state.
-    optimism: float = at_least_zero(0.5)
+    optimism: float = at_least_zero(0.5)  # weight of both bonuses: standard errors, and the gap to the best next state
     curiosity: float = at_least_zero(0.005)  # of the steps left, divided by visits: a bonus where nothing seems to vary
     # The loop.
     bonus: float = at_least_zero(0.35)  # of the index of tries: that of Gittins for normal arms (Brezzi and Lai 2002)
     pseudo: float = above_zero(2.0)  # visits that the average variance of a step counts as
-    revisit: float = at_least_zero(0.2)  # states count as visited at least this share as often as so far
     spend: float = at_least_zero(0.5)  # share of the repayable amount that is available for the debt and tries together
     reserve: float = at_least_zero(3.0)  # standard deviations of bad luck that are kept in reserve
     steep: float = at_least_zero(2.0)  # until `freeze` debts are repaid at this multiple of a bound's price, at most
-    extra: float = at_least_zero(0.05)  # plus this
     repay_price: float = at_least_zero(100.0)  # and never above this: reward per unit of utility; yours to choose
-    least: int = at_least_one(3)  # observations without which no plan after `freeze` uses an action
     # Penalty for missing a bound at the hand-over, as a share of the range of values: the policy's margin, at least the
     # normal quantile of delta, grows as long as it costs less than it saves. Chosen on the problems `unseen` with the
     # seeds 602851, 758828 and 841249 in `bench/_suite.py`.
@@ -77,11 +72,10 @@ def timetable(spec: Spec, p: ClosedLoopParams, stage: int = 0, explored: int = 0
     explore = start + max(max(1, int(p.exploration_share * K)) - explored, 0)
     if stage:
         explore = max(start, min(explore, math.floor(p.freeze * K)))
-    hand = max(explore, math.floor(p.hand_over * K))
-    return Timetable(start, K, explore, min(hand, max(explore, math.ceil(p.freeze * K))), hand, p.growth)
+    return Timetable.of(start, K, explore, p)
 
 
-# -- plans -------------------------------------------------------------------------------------------------------------
+# -- plans: what is dear, what can be gained, what is owed -------------------------------------------------------------
 
 
 def repaying_plan(
@@ -89,34 +83,36 @@ def repaying_plan(
 ) -> tuple[Plan, FloatArray]:
     """The best plan that repays the debt and a reserve, as far as that is not dear; and what tries may cost [N].
 
-    A bound's own price is multiplied by `steep` for the highest price at which its utility is bought. What can be
-    gained at that price decides how large a reserve has to be: little gain, large reserve. A plan close to what is
-    possible has prices that multiply all noise, so nothing dearer is bought until the run is settled. Then a debt is
-    repaid at any price up to `repay_price`, but not more of a reserve than this price cannot make up for either.
+    A plan close to what is possible has prices that multiply all noise, so nothing dear is bought until the run is
+    settled. Then a debt is repaid at any price up to `repay_price`, but not more of a reserve than this price cannot
+    make up for either.
     """
     pool = Columns(Horizon(model.cmdp))
     plan = best_plan(model, rho, pool)
     if not plan.feasible or not len(rho):
         return plan, np.full(len(rho), np.inf)
-    dearest = np.full(len(rho), p.repay_price)
-    cheap = np.minimum(p.steep * plan.prices + p.extra, dearest)
-    levels = [
-        _gains(pool, model, rho, plan, prices, p.reserve if settled else 0.0)
-        for prices in ((dearest, cheap) if settled else (cheap,))
-    ]
-    sd = spread(model, plan.pi)
-    wanted = [owed(account, sd, sure, p.reserve) for _, sure in levels]
-    asked = np.max([np.minimum(x, gain) for x, (gain, _) in zip(wanted, levels, strict=True)], axis=0)
+    sd, asked = spread(model, plan.pi), np.full(len(rho), -np.inf)
+    for price in dear(plan.prices, p, settled=settled):
+        gain, sure = gains(pool, model, rho, plan, price, p.reserve if settled else 0.0)
+        rate = owed(account, sd, sure, p.reserve)
+        asked = np.maximum(asked, np.minimum(rate, gain))
     other = best_plan(model, rho + asked, pool)
     if not other.feasible:  # each bound can be exceeded by so much, but not all of them at once
         other = best_plan(model, rho + possible(pool, model, rho, asked) * asked, pool)
     elif np.any(asked < 0):  # who gives much back may spread more than the plan at the bounds, and need more reserve
-        less = owed(account, np.maximum(sd, spread(model, other.pi)), levels[-1][1], p.reserve)
+        less = owed(account, np.maximum(sd, spread(model, other.pi)), sure, p.reserve)
         other = best_plan(model, rho + np.where(asked < 0, np.minimum(less, 0.0), asked), pool)
-    return other if other.feasible else plan, account.left * (p.spend * levels[-1][1] - wanted[-1])
+    return other if other.feasible else plan, account.left * (p.spend * sure - rate)
 
 
-def _gains(
+def dear(prices: FloatArray, p: ClosedLoopParams, *, settled: bool) -> tuple[FloatArray, ...]:
+    """The highest prices [N] at which utility is bought: a multiple of the bounds' own, after any that is allowed."""
+    highest = np.full(len(prices), p.repay_price)
+    cheap = np.minimum(p.steep * prices, highest)
+    return (highest, cheap) if settled else (cheap,)
+
+
+def gains(
     pool: Columns[Horizon], model: Model, rho: FloatArray, plan: Plan, prices: FloatArray, doubt: float
 ) -> tuple[FloatArray, FloatArray]:
     """By how much each bound [N] can be exceeded if its utility is bought at a price [N]; and how much of it is sure.
@@ -135,7 +131,7 @@ def _gains(
     return gain, sure * possible(pool, model, rho, gain) if len(rho) > 1 else sure
 
 
-# -- exploration beside a plan -----------------------------------------------------------------------------------------
+# -- tries: exploration beside a plan ----------------------------------------------------------------------------------
 
 
 def tries(
@@ -151,11 +147,11 @@ def tries(
     worth another one while  mean + z sd / sqrt(n) > 0,  with  z = bonus log(1 + N / n).  With a bonus of 0.35 this is
     the index of Gittins for normal arms, within a third. Few tries say little about sd, so the quantile of Student's
     distribution with f = n + pseudo degrees of freedom takes the place of z, about  sqrt(f (exp(z^2 / f) - 1)).  The
-    mean is shrunk to what actions beside the plan are worth on average, so an action that was never tried has one as
-    well: sd^2 / (variance of these worths) tries are added to n for that.
+    mean is shrunk to the average advantage of the actions beside the plan, so that an action without tries has one as
+    well: sd^2 / (variance of these advantages) tries are added to n for that.
 
     One block at most doubles the tries of an action. What they cost of a utility must not exceed `spare`, but the first
-    few tries of an action are not held back: what they cost is not known.
+    try of an action is not held back: what it costs is not known.
     """
     cmdp, (pi, prices, spared) = model.cmdp, plan
     T, shape = cmdp.kernel.T, pi.shape
@@ -165,21 +161,18 @@ def tries(
     effects = [Q - V[:-1, :, None] for Q, V in found]
     advantage = np.tensordot(c, effects, 1)
     variance = squared_errors(model, np.tensordot(c, [V for _, V in found], 1), c, p.pseudo) * np.maximum(n, 1)
-    reach = flow(cmdp, pi, np.zeros(shape[:2]), cmdp.mu).sum(axis=-1)
-    came = n.sum(axis=-1) / max(int(model.counts.starts.sum()), 1) / (shape[0] if T == 1 else 1)
-    visits = ahead * np.maximum(reach, p.revisit * came)[..., None]
+    visits = ahead * flow(cmdp, pi, np.zeros(shape[:2]), cmdp.mu).sum(axis=-1, keepdims=True)
     if T == 1:  # what is learned at one step serves all of them
         visits = np.broadcast_to(visits.sum(axis=0, keepdims=True), visits.shape)
-    other = model.tried & (pi == 0)
-    mean, apart = (float(advantage[other].mean()), float(advantage[other].var())) if other.any() else (0.0, 1.0)
-    weight = model.tried * n
+    other, weight = model.tried & (pi == 0), model.tried * n
+    average, apart = (float(advantage[other].mean()), float(advantage[other].var())) if other.any() else (0.0, 1.0)
     variance = np.where(model.tried, variance, (variance * weight).sum() / max(weight.sum(), 1)) + NO_SPREAD
-    pulls = variance / (apart + NO_SPREAD)  # what the average is worth, in tries
-    shrunk = np.where(model.tried, (n * advantage + pulls * mean) / (n + pulls), mean)
-    most = np.minimum(np.ceil(_last_try(shrunk, np.sqrt(variance), visits, p) - pulls), 2 * n + 1)
-    more = np.where(allowed & (pi == 0) & model.known[..., None], np.maximum(most - n, 0.0), 0.0)
+    worth = variance / (apart + NO_SPREAD)  # of the average, in tries
+    mean = np.where(model.tried, (n * advantage + worth * average) / (n + worth), average)
+    more = np.minimum(np.ceil(_last_try(mean, np.sqrt(variance), visits, p) - worth), 2 * n + 1) - n
+    more = np.where(allowed & (pi == 0) & model.known[..., None], np.maximum(more, 0.0), 0.0)
     for effect, spare in zip(effects[1:], np.maximum(spared, 0.0), strict=True):
-        cost = np.where(n < p.least, 0.0, np.maximum(-effect, 0.0))
+        cost = np.where(n > 0, np.maximum(-effect, 0.0), 0.0)
         total = float((more * cost).sum())
         if total > spare:
             more = np.where(cost > 0, np.floor(more * spare / total), more)
@@ -240,9 +233,9 @@ def _above(x: FloatArray, least: float) -> list[tuple[int, float]]:
 
 
 def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool) -> str:
-    """The sentence that a run is short for its problem, and how long it should be to try all `least` times."""
+    """The sentence that a run is short for its problem, and how long it should be to try everything once."""
     kind = "(state, action) pairs" if pooled else "(step, state, action) triples"
-    enough = math.ceil(p.least * cells / p.exploration_share)
+    enough = math.ceil(cells / p.exploration_share)
     return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)
 
 

@@ -250,7 +250,7 @@ class BaseRun(Saved):
         A learner that counts nothing is taken to have followed its recommended policy, and to have been in every state
         at every step of all episodes.
         """
-        counted = self.learner.total_usage() if whole else self.learner.usage()
+        counted = self.learner.usage(whole)
         used = self.learner.recommend() if counted is None else counted
         episodes = 1.0 if counted is None else np.maximum(used.sum(axis=(1, 2), keepdims=True), 1.0)
         return used * (self.played / episodes)

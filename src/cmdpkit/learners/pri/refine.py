@@ -29,6 +29,7 @@ from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, WHOLE_PLAYS
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.meter import Meter, collect, watch
 from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.simulate.simulator import reset, step
@@ -339,8 +340,7 @@ class Refinement(Saved):
         q = np.zeros_like(default)
         for m in range(self.M):
             q += visits[m].reshape(self.spec.H, self.spec.S, 1) * self._one_hot(self.choices[m])
-        total = q.sum(axis=-1, keepdims=True)
-        return np.where(total > 0, q / np.where(total > 0, total, 1.0), default)
+        return conditional(q, default)
 
     def _one_hot(self, choice: NDArray[np.uint64]) -> FloatArray:
         return one_hot(choice.reshape(self.spec.H, self.spec.S), self.spec.A)

@@ -24,18 +24,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from cmdpkit.learners import Params, Spec
+from cmdpkit.learners import Params, Source, Spec
+from cmdpkit.learners._episodes import EpisodeLearner
 from cmdpkit.learners._note import Note
-from cmdpkit.learners._q_learning import QLearner, numbers_of, sizes
+from cmdpkit.learners._q_learning import greedy_policy, numbers_of, played_policy, sizes
 from cmdpkit.learners.params import above_zero, at_least_zero, share
-from cmdpkit.learners.triple_q import updates
-from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, choose, learn, scan
+from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, choose, learn, play, scan
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.random import Stream
 
 
@@ -184,7 +185,7 @@ def tightening(spec: Spec) -> float:
     return 8 * math.sqrt(spec.S * spec.A * spec.H**6 * iota(spec) ** 3) / math.pow(spec.K, 0.2)
 
 
-class TripleQ(QLearner):
+class TripleQ(EpisodeLearner):
     """Triple-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -206,7 +207,7 @@ class TripleQ(QLearner):
     source = "text"
     presets = {"practical": practical, "theory": theory, "authors": authors}
 
-    play, choose, learn = staticmethod(updates.play), staticmethod(choose), staticmethod(learn)
+    changing: ClassVar[tuple[str, ...]] = ("learned",)
     params: TripleQParams
     learned: TripleQLearned
     constants: TripleQConstants
@@ -218,16 +219,15 @@ class TripleQ(QLearner):
         self.learned = _nothing_learned(spec, self.params, self.constants)
         scan(self.learned, self.constants)
 
-    # -- driven by whole episodes (`cmdpkit.learners.Episodic`), to the same bits
-
-    def episodic(self) -> TripleQ:
-        """The learner itself, which has the methods for it."""
-        return self
+    def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play all episodes in one compiled loop."""
+        play(*source, self.learned, self.constants, rng, out)
+        return int(out.shape[1])
 
     def begin(self, rng: Stream) -> None:
         """Begin an episode."""
+        super().begin(rng)
         self.learned.changed[0] = False
-        self._rng = rng
 
     def act(self, h: int, s: int) -> int:
         """The action to take at step h in state s."""
@@ -236,14 +236,25 @@ class TripleQ(QLearner):
         return int(self.learned.best.item(h * self.spec.S + s))
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
+        """Learn from the episode."""
         learn(self.learned, self.constants, states, actions, signals, self._rng)
 
-    # -- what it has to say
+    # -- results
 
-    def _uses(self, parts: int) -> FloatArray:
-        """Uses of the running frame, and of the first `parts` rows of `TripleQLearned.usage`."""
-        t = self.learned
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
+        return played_policy(self.spec, self.learned.best, self.learned.explore[0])
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that takes actions as often as they were used in the last part of the run.
+
+        It is better than the policy of any single episode. Where nothing was used in that time, it is greedy.
+        """
+        return conditional(self.usage(), greedy_policy(self.spec, self.learned.best))
+
+    def usage(self, whole: bool = False) -> FloatArray:
+        """How often each (h, s, a) was used, [H, S, A], in the last half to three quarters of the run, or the whole."""
+        t, parts = self.learned, 3 if whole else 2
         used: FloatArray = np.rint(t.usage[:parts].sum(axis=0) + t.cells[: len(t.kept), -1] - t.kept)
         return used.reshape(self.spec.allowed.shape)
 

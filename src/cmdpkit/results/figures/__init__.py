@@ -21,7 +21,7 @@ from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
-from cmdpkit.operators.evaluate import TimeCourse
+from cmdpkit.operators.policies import TimeCourse
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures import curves, plans
 from cmdpkit.results.figures.style import Size

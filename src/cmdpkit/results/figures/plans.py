@@ -22,7 +22,7 @@ from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.evaluate import TimeCourse, evaluate, reach, time_course
+from cmdpkit.operators.policies import TimeCourse, evaluate, reach, time_course
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
 from cmdpkit.results.statistics import bars_of

@@ -23,7 +23,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.evaluate import reach
+from cmdpkit.operators.policies import reach
 from cmdpkit.results.tables import Table
 from cmdpkit.results.wording import label
 

@@ -24,7 +24,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
-from cmdpkit.operators.evaluate import signal_names, time_course
+from cmdpkit.operators.policies import signal_names, time_course
 from cmdpkit.results.comparison import Spread, difference_table, judged_table, spread_table
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain

@@ -1,0 +1,69 @@
+"""The directive ``drawn``: a figure that the package draws while the pages are built.
+
+The body is Python code, and its last line is an expression whose value is a figure of matplotlib; the argument is the
+figure's description, for readers who do not see it. The code is shown above the figure, unless ``:hide:`` is given.
+Names that the code lacks come from the examples of the page, which are run, from the first on, until they have made
+them: so a page can begin with its result.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import os
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+
+def value_of(code: str, page: str) -> Any:
+    """The value of the last line of ``code``, after as many of the examples on ``page`` as it needs."""
+    names: dict[str, Any] = {}
+    *body, last = ast.parse(code).body
+    if not isinstance(last, ast.Expr):
+        raise ValueError(f"the last line of a drawn figure is {ast.unparse(last)!r}, expected an expression")
+    before = compile(ast.Module(body, []), "<drawn>", "exec")
+    after = compile(ast.Expression(last.value), "<drawn>", "eval")
+    examples = iter(doctest.DocTestParser().get_examples(page))
+    while True:
+        try:
+            exec(before, names)
+            return eval(after, names)
+        except NameError:
+            example = next(examples, None)
+            if example is None:
+                raise
+            if example.exc_msg is None:
+                exec(compile(example.source, "<example>", "exec"), names)
+
+
+class Drawn(SphinxDirective):
+    """A block of code and its figure."""
+
+    has_content = True
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec = {"hide": directives.flag}  # docutils reads the class attribute
+
+    def run(self) -> list[nodes.Node]:
+        source = Path(self.env.doc2path(self.env.docname))
+        code = "\n".join(self.content)
+        figure = value_of(code, source.read_text(encoding="utf-8"))
+        folder = Path(self.env.doctreedir, "drawn")
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self.env.docname.replace('/', '+')}-{self.env.new_serialno('drawn')}.svg"
+        figure.savefig(file, metadata={"Date": None})
+        image = nodes.image(uri=os.path.relpath(file, source.parent), alt=self.arguments[0])
+        self.set_source_info(image)
+        shown = [] if "hide" in self.options else [nodes.literal_block(code, code, language="python")]
+        return [*shown, nodes.figure("", image, classes=["drawn"])]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_directive("drawn", Drawn)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,111 @@
+"""Compilation is shown while it goes on, is never counted as work, and can be done in advance."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import cmdpkit as ck
+from cmdpkit.cli import app
+from cmdpkit.exact.progress import Watch
+from cmdpkit.model import progress
+from cmdpkit.model.compiled import COMPILE_METER, CompileMeter, compiled
+from cmdpkit.model.progress import Field, StatusLines
+
+
+def function(x):
+    return x + 1
+
+
+def test_compilation_is_counted_and_loading_from_disk_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    before, seconds = COMPILE_METER.functions, COMPILE_METER.seconds
+    for _ in range(2):
+        assert compiled(function)(1) == 2  # compiled at first, and loaded by the second one
+    assert COMPILE_METER.functions == before + 1
+    assert COMPILE_METER.seconds > seconds and not COMPILE_METER.active and COMPILE_METER.idle < 60
+
+
+def slow_compilation(meter: CompileMeter, seconds: float) -> None:
+    meter.on_start(None)
+    meter.on_start(None)  # a function that the first one calls
+    time.sleep(seconds)
+    meter.on_end(None)
+    assert meter.active
+    meter.on_end(None)
+
+
+def test_seconds_of_compilation_do_not_count_as_seconds_of_a_solve_or_of_learning():
+    began, watch = time.perf_counter(), Watch()
+    slow_compilation(COMPILE_METER, 0.3)
+    solve = watch.seconds
+    passed = time.perf_counter() - began
+    assert 0 <= solve <= passed - 0.29
+
+    def compile_now(at):
+        slow_compilation(COMPILE_METER, 0.3)
+
+    began = time.perf_counter()
+    record = ck.learn("paper/synthetic", "triple-q", episodes=1, progress=compile_now)
+    assert record.seconds <= time.perf_counter() - began - 0.29
+
+
+def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypatch):
+    meter = CompileMeter()
+    monkeypatch.setattr("cmdpkit.model.compiled.COMPILE_METER", meter)
+    lines = StatusLines(lambda: [(Field("solve queue"),), (Field("more"),)])
+
+    def first(width: int) -> str:
+        return lines._drawn(width).plain.splitlines()[0]
+
+    assert first(80) == "0:00  solve queue"
+    meter.on_start(None)
+    meter.on_start(None)
+    assert first(80) == "0:00  solve queue  compiling function 2, first time only"
+    assert first(30) == "0:00  solve queue"
+    meter.on_end(None)
+    meter.on_end(None)
+    assert first(80).endswith("first time only"), "the next compilation usually begins at once"
+    meter._ended -= 2 * progress.SHORT_PAUSE
+    assert first(80) == "0:00  solve queue"
+
+
+def test_without_a_terminal_a_note_says_once_that_something_is_compiled_for_long(monkeypatch):
+    meter = CompileMeter()
+    monkeypatch.setattr("cmdpkit.model.compiled.COMPILE_METER", meter)
+    lines = StatusLines(lambda: [(Field("solve queue"),)])
+    now = lines._began
+    meter.on_start(None)
+    assert lines.added(now + 1.0) == []
+    meter._began -= progress.BEFORE_NOTE
+    assert lines.added(now + 3.0) == ["compiling, first time only: later commands load it from disk"]
+    assert lines.added(now + 4.0) == []
+    assert lines.added(now + 11.0) == ["0:11, solve queue, compiling function 1, first time only"]
+
+
+def test_an_unknown_algorithm_is_named():
+    done = CliRunner().invoke(app, ["compile", "--algo", "triple-p"])
+    assert done.exit_code == 1 and "did you mean 'triple-q'?" in done.stderr
+
+
+@pytest.mark.long
+def test_after_compile_no_command_compiles_anything(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def run(*words):
+        command = [sys.executable, "-m", "cmdpkit", *words, "--json"]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout)
+
+    def kept():
+        return {path.name for path in tmp_path.rglob("*.nbc")}
+
+    assert len(run("compile", "--algo", "triple-q")["compiled"]) == 6
+    before = kept()
+    assert len(before) > 20
+    for words in (("solve", "queue"), ("learn", "paper/grid", "--algo", "triple-q", "--episodes", "50")):
+        run(*words)
+    assert kept() == before

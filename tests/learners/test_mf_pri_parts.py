@@ -1,0 +1,250 @@
+"""The parts of MF-PRI against exact answers: fair samples, honest errors, improvement, what is handed over."""
+
+import numpy as np
+import pytest
+from oracle import optimum
+from scipy.optimize import linprog
+from scipy.stats import norm
+
+from cmdpkit import Policy, evaluate, occupancy, solve
+from cmdpkit.learners import Source, Spec
+from cmdpkit.learners.mf_pri import ModelFreePRI
+from cmdpkit.learners.mf_pri.improve import Measured, allocate, best, covariance, greedy, handed_over, means, view
+from cmdpkit.learners.mf_pri.play import record_size
+from cmdpkit.simulate.random import stream
+from instances import synthetic, tiny, with_rho
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def action_values(cmdp, pi):
+    """Q [H, S, A, 1+N] and V [H+1, S, 1+N] by the plain recursion, in unit scale (these models are in it already)."""
+    signals = np.stack([cmdp.r, *cmdp.g], axis=-1)
+    V, Q = np.zeros((cmdp.H + 1, cmdp.S, signals.shape[-1])), np.zeros(signals.shape)
+    for h in reversed(range(cmdp.H)):
+        Q[h] = signals[h] + np.einsum("sat,tm->sam", cmdp.P[h], V[h + 1])
+        V[h] = np.einsum("sa,sam->sm", pi[h], Q[h])
+    return Q, V
+
+
+def sampled(cmdp, pi, explore, chance, n, known, seed=5):
+    """A learner and the returns of n episodes of pi with deviations; exact values to look ahead to if `known`."""
+    learner = ModelFreePRI(Spec.of(cmdp, 10**9))
+    progress, source = learner.progress, Source.of(cmdp)
+    H, S = cmdp.H, cmdp.S
+    _, V = action_values(cmdp, pi)
+    progress.episode, progress.block_end = learner.table.explore, 10**8
+    progress.pi[...], progress.question[...], progress.chance = pi, explore, chance
+    progress.ahead[...], progress.known[: H * S] = V.reshape(-1, V.shape[-1]), known
+    progress.known[H * S :] = True
+    return learner, learner.run(source, stream(seed), n)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("known", [False, True])
+def test_samples_of_actions_values_and_starts_are_unbiased_whatever_is_tried_and_known(known):
+    """Deviations only at one step, from which the values of states differ: 5 standard errors, about 150 comparisons,
+    so that a correct implementation fails with probability below 1e-4."""
+    cmdp = synthetic()
+    rng = np.random.default_rng(3)
+    pi = np.eye(3)[rng.integers(0, 3, (3, 3))]
+    pi[0, 1] = [0.5, 0.0, 0.5]
+    explore = np.zeros((3, 3, 3), dtype=bool)
+    explore[1, 0] = explore[1, 2] = explore[0, 1] = True
+    explore &= pi == 0
+    learner, returns = sampled(cmdp, pi, explore, 0.3, 60_000, known)
+    samples = learner.samples
+    Q, V = action_values(cmdp, pi)
+    exact = {"rows": Q.reshape(-1, 2), "values": V[:3].reshape(-1, 2), "start": cmdp.mu @ V[0]}
+    for name, truth in exact.items():
+        record = np.atleast_2d(getattr(samples, name))
+        n, truth = record[:, 0], np.atleast_2d(truth)
+        seen = n > 50
+        mean = record[:, 1:3] / np.maximum(n, 1)[:, None]
+        var = record[:, [3, 5]] / np.maximum(n, 1)[:, None] - mean**2
+        error = np.sqrt(np.maximum(var, 0) / np.maximum(n, 1)[:, None])
+        assert np.all(np.abs(mean - truth)[seen] <= 5 * error[seen] + 1e-9), name
+    rows = samples.rows[:, 0].reshape(3, 3, 3)
+    assert np.all(rows[explore] > 50)
+    assert np.all(rows[~explore & (pi == 0)] == 0)
+    reach = occupancy(cmdp, Policy.of(cmdp, pi)).sum(axis=-1).ravel()
+    visits = samples.visits / samples.start[0]
+    assert np.all(np.abs(visits - reach) <= 5 * np.sqrt(reach * (1 - reach) / samples.start[0]) + 1e-12)
+    assert samples.start[0] == pytest.approx(60_000 * 0.7**3, rel=0.02)
+    played = evaluate(cmdp, Policy.of(cmdp, learner.behaviour()))
+    assert abs(played.v - evaluate(cmdp, Policy.of(cmdp, pi)).v) > 0.02  # deviations do cost something here
+    for x, truth in ((returns.reward, played.v), (returns.utilities[0], played.w[0])):
+        assert abs(x.mean() - truth) <= 5 * x.std() / np.sqrt(len(x))
+
+
+def test_moments_are_those_of_the_samples():
+    rng = np.random.default_rng(4)
+    M = 3
+    x = rng.random((500, M)) @ rng.random((M, M))
+    rows, columns = np.tril_indices(M)
+    record = np.concatenate(([len(x)], x.sum(axis=0), (x[:, rows] * x[:, columns]).sum(axis=0)))
+    assert len(record) == record_size(M)
+    np.testing.assert_allclose(means(record, M), x.mean(axis=0))
+    np.testing.assert_allclose(covariance(record, M), np.cov(x.T, ddof=0), atol=1e-12)
+    several = covariance(np.stack([record, 2 * record]), M)
+    np.testing.assert_allclose(several[1], several[0], atol=1e-12)
+    assert means(np.zeros(record_size(M)), M).tolist() == [0, 0, 0]
+
+
+def seen_by(learner, pi):
+    """What the samples of a learner that played nothing but pi say."""
+    played = learner.samples.start[0] * pi
+    return view(learner.samples, played, pi, learner.params.pseudo, learner.params.least)
+
+
+def test_standard_errors_of_advantages_and_utilities_are_those_of_repeated_experiments():
+    """Spread over 300 independent tables against the errors that each table claims, at fixed prices."""
+    cmdp, lam = synthetic(), np.array([0.7])
+    pi = np.eye(3)[np.zeros((3, 3), dtype=int)]
+    other = 0.6 * pi + 0.4 * np.roll(pi, 1, axis=-1)
+    found, claimed, utilities, errors = [], [], [], []
+    for seed in range(300):
+        seen = seen_by(sampled(cmdp, pi, pi == 0, 0.3, 600, True, seed)[0], pi)
+        advantage, error = seen.advantage(lam)
+        found.append(advantage[:2])
+        claimed.append(error[:2])
+        utilities.append(seen.totals(other)[1])
+        errors.append(seen.errors(other)[0])
+    ratio = np.std(found, axis=0) / np.sqrt(np.mean(np.square(claimed), axis=0))
+    moved = pi[:2] == 0
+    assert np.all(ratio[moved] < 1.25)  # the spread of 300 has a relative error of 4 %
+    assert np.all(ratio[moved] > 0.6)  # few samples are told to have a larger error than they have
+    # Whole episodes and rows of base actions share samples. Their errors are added as if they were independent.
+    assert 0.6 < np.std(utilities) / np.sqrt(np.mean(np.square(errors))) < 1.1
+    Q, _ = action_values(cmdp, pi)
+    truth = Q @ np.append(1.0, lam)
+    truth -= truth[..., :1]
+    assert np.abs(np.mean(found, axis=0) - truth[:2]).max() < 0.02
+
+
+def test_the_error_of_a_changed_policy_is_that_of_the_played_one_and_of_the_changed_rows():
+    """By the delta method, entry by entry, from the records themselves."""
+    cmdp = synthetic()
+    pi = np.eye(3)[np.zeros((3, 3), dtype=int)]
+    learner, _ = sampled(cmdp, pi, pi == 0, 0.3, 3000, True)
+    seen, samples = seen_by(learner, pi), learner.samples
+    other = pi.copy()
+    other[1, 2] = (0.25, 0.75, 0.0)
+    n = samples.start[0]
+    expected = covariance(samples.start, 2)[1, 1] / n
+    for a, change in ((0, -0.75), (1, 0.75)):
+        expected += (seen.reach[1, 2] * change) ** 2 * seen.error[1, 2, a, 1, 1]
+    assert seen.errors(other)[0] == pytest.approx(np.sqrt(expected))
+    row = samples.rows.reshape(3, 3, 3, -1)[1, 2, 1]
+    plain = covariance(row, 2)[1, 1] / row[0]
+    assert seen.error[1, 2, 1, 1, 1] == pytest.approx(plain, rel=0.3)  # five samples of the average are mixed in
+
+
+# -- improvement -------------------------------------------------------------------------------------------------------
+
+
+def exact(cmdp, pi, n=1e12):
+    """What infinitely many samples of pi would say."""
+    Q, V = action_values(cmdp, pi)
+    base, M = pi.argmax(axis=-1), 1 + cmdp.N
+    effect = Q - np.take_along_axis(Q, base[..., None, None], 2)
+    reach = occupancy(cmdp, Policy.of(cmdp, pi)).sum(axis=-1)
+    at_base = cmdp.mu @ V[0] - np.einsum("hs,hsa,hsam->m", reach, pi, effect)
+    error = np.zeros((*pi.shape, M, M))
+    return Measured(n, pi, reach, base, at_base, effect, error, np.eye(M), np.ones(pi.shape, dtype=bool))
+
+
+@pytest.mark.parametrize("N", [1, 2, 3])
+def test_the_optimum_is_a_fixed_point_of_the_improvement_and_its_prices_are_the_shadow_prices(N):
+    rng = np.random.default_rng(N)
+    tried = 0
+    while tried < 25:
+        cmdp = tiny(rng, N, ties=False)
+        cmdp = with_rho(cmdp, evaluate(cmdp, Policy.uniform(cmdp)).w + rng.uniform(0, 0.3, N))
+        truth = optimum(cmdp)
+        if truth is None or truth.prices.min() < 1e-3:
+            continue
+        tried += 1
+        solution = solve(cmdp)
+        pi, reach = solution.policy.pi, solution.occupancy.sum(axis=-1)
+        answer = best(exact(cmdp, pi), cmdp.rho, np.full(N, 1e4), np.array(cmdp.actions), np.zeros(pi.shape))
+        reached = reach > 1e-9
+        np.testing.assert_allclose(answer.p[reached], pi[reached], atol=1e-6)
+        np.testing.assert_allclose(answer.lam, truth.prices, rtol=1e-6, atol=1e-8)
+        assert answer.short.max() < 1e-8
+
+
+def test_the_allocation_is_that_of_another_lp_solver():
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        N, decisions = int(rng.integers(1, 4)), int(rng.integers(1, 5))
+        decision = np.repeat(np.arange(decisions), rng.integers(2, 4, decisions))
+        m = len(decision)
+        cost, effect, gap = rng.normal(size=m), rng.normal(size=(m, N)), rng.normal(size=N)
+        high = rng.uniform(0.5, 2, N)
+        q, lam, short = allocate(cost, effect, decision, gap, high)
+        A = np.zeros((decisions + N, m + 2 * N))
+        A[decision, np.arange(m)] = 1
+        A[decisions:, :m], A[decisions:, m : m + N], A[decisions:, m + N :] = effect.T, np.eye(N), -np.eye(N)
+        other = linprog(
+            np.concatenate((cost, high, np.zeros(N))), A_eq=A, b_eq=np.concatenate((np.ones(decisions), gap))
+        )
+        assert (q @ effect + short >= gap - 1e-9).all()
+        assert cost @ q + high @ short == pytest.approx(other.fun, abs=1e-7)
+        np.testing.assert_allclose(lam, other.eqlin.marginals[decisions:], atol=1e-6)
+        assert (q > 1e-9).sum() <= decisions + N  # a vertex: at most N actions beyond one per decision
+
+
+def test_an_action_that_is_clearly_worse_is_ruled_out_and_one_that_is_as_good_stays_in_question():
+    cmdp = synthetic()
+    pi = solve(cmdp.with_bounds(utility=0.0)).policy.pi
+    learner, _ = sampled(cmdp.with_bounds(utility=0.0), pi, pi == 0, 0.3, 20_000, False)
+    learner.progress.played[...] = learner.samples.start[0] * pi
+    learner._improve(learner.table.explore + 20_000)
+    Q, V = action_values(cmdp, pi)
+    loss = (V[:3, :, None] - Q)[..., 0]
+    question = learner.progress.question
+    assert not question[loss > 0.15].any()
+    assert not question[pi > 0].any()
+    assert question[(pi == 0) & (loss < 0.001)].all()
+
+
+def brute(seen, live, weights):
+    """The largest weighted total of all deterministic policies on live actions, one decision after the other."""
+    totals = seen.at_base.copy()
+    for h, s in np.ndindex(*seen.base.shape):
+        options = [seen.reach[h, s] * seen.effect[h, s, a] for a in np.flatnonzero(live[h, s])]
+        totals += max(options, key=lambda x: float(weights @ x), default=np.zeros(len(weights)))
+    return totals
+
+
+def test_what_can_be_had_at_a_price_is_what_the_best_action_of_every_decision_brings():
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        cmdp = tiny(rng, 2, ties=False)
+        pi = Policy.uniform(cmdp).pi
+        seen, live, lam = exact(cmdp, pi), np.array(cmdp.actions), rng.random(2) * 3
+        np.testing.assert_allclose(greedy(seen, lam, live), brute(seen, live, np.append(1.0, lam)), atol=1e-12)
+
+
+def test_the_policy_handed_over_is_worth_most_of_all_margins():
+    """Against the same choice written out: value, less `missed` of the range times the probabilities of a miss."""
+    rng = np.random.default_rng(5)
+    inner = 0
+    for _ in range(20):
+        cmdp = tiny(rng, 1, ties=False)
+        pi = Policy.uniform(cmdp).pi
+        seen, live, fee = exact(cmdp, pi, n=400.0), np.array(cmdp.actions), np.zeros(pi.shape)
+        rho = seen.totals(pi)[1:] + 0.05
+        chosen = handed_over(seen, rho, np.zeros(1), live, fee, 0.1, 100.0)
+        value = np.where(live, seen.effect[..., 0], 0.0)
+        span = float((seen.reach * (value.max(axis=-1) - value.min(axis=-1))).sum())
+        error, worth = np.sqrt(1 / 400.0), {}  # nothing but the played policy errs here
+        for t in np.arange(-1.0, 6.5, 0.5):
+            totals = seen.totals(best(seen, rho + t * error, np.full(1, 100.0), live, fee).p)
+            worth[float(t)] = totals[0] - 0.1 * span * norm.cdf((rho[0] - totals[1]) / error)
+        found = seen.totals(chosen.p)
+        mine = found[0] - 0.1 * span * norm.cdf((rho[0] - found[1]) / error)
+        assert mine == pytest.approx(max(worth.values()), abs=1e-9)
+        inner += 0 < max(worth, key=worth.get) < 6
+    assert inner > 3
