@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint unit long check coverage bounds docs bench rooms clean
+.PHONY: demo reproduce test lint unit long check coverage bounds docs bench rooms clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -23,7 +23,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/core
 	$(BIN)/cmdpkit solve paper/synthetic
 	$(BIN)/cmdpkit solve paper/grid
-	$(BIN)/cmdpkit reproduce paper --quick --out runs/demo
+	$(BIN)/python -m reproduction --quick --out runs/demo
+
+# The experiments of the PRI paper with ten seeds, its claims with verdicts, and the figures. Takes about ten minutes of a core.
+reproduce: .venv/core
+	$(BIN)/python -m reproduction
 
 # All at once, because none of them keeps two processors busy all the time. Each can be called alone.
 test: .venv/dev

@@ -59,7 +59,7 @@ def play(solution: Solution, algo: str, K: int, seed: int, **params: Any) -> Out
         same=bool(agree[reached > USED].all()),
         often=bool(agree[reached > OFTEN].all()),
         decisions=tuple((d.step, d.state) for d in policy.stochastic_decisions(reach=reach)),
-        undecided=learner.explain().get("cells", {}).get("undecided", 0),  # only without counts
+        undecided=learner.explain().get("actions undecided", 0),  # only without counts
         width=max((high - low for low, high in found.intervals[1:]), default=0.0) if found else np.nan,
         seconds=seconds,
     )

@@ -17,13 +17,20 @@ import numpy as np
 import cmdpkit as ck
 from bench._counts import counts
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.paper.lower_bound import open_loop, rule
+from cmdpkit.learners.pri import pri_params
+from cmdpkit.learners.pri.refine import Refinement
+from cmdpkit.model.tolerances import SUPPORT
 from cmdpkit.simulate.random import stream
 
 H = 10
 EPISODES = (10**4, 10**5, 10**6, 10**7)
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "lower_bound.png"
 INSTANCES = {"p = 1/2": lambda K: 0.5, "p = 1/2 + 1/sqrt K": lambda K: 0.5 + K**-0.5}
+# Refinement that may not miss a threshold and uses all that it has seen.
+ONE_SIDED = {
+    **{"band": False, "first_block": False, "release": True, "pooled": False},
+    **{"floor": 0.01, "floor_total": 0.25},
+}
 COLUMNS = ("realised violation", "realised regret", "exact regret")
 
 
@@ -37,6 +44,29 @@ def known_optimum(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
 def closed_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
     """`cl-pri` as it comes."""
     load("cl-pri")(Spec.of(cmdp, K)).run(source, stream(seed), K)
+
+
+def open_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
+    """Refinement for K / 2 episodes, then identification, in the optimum's own action set."""
+    spec = Spec.of(cmdp, K)
+    p = pri_params(spec, "printed", {"K": K // 2, "eps_rho": 0.0, **ONE_SIDED})
+    D = ck.solve(cmdp).policy.pi > SUPPORT
+    phase = Refinement(spec, p, D, D.astype(float), spec.rho)
+    rng, out, done = stream(seed), np.empty((1 + spec.N, K)), 0
+    while done < K:
+        done += phase.play(source, rng, out[:, done:])
+
+
+def rule(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
+    """The rule that only watches what was realised; violation is counted in sixths of H - 1."""
+    most, p, rng = cmdp.H - 1, float(cmdp.P[0, 0, 1, 2]), np.random.default_rng(seed)
+    violation, plays, lucky = 0, 0, 0
+    for u in rng.random(K):
+        violation += 2
+        if violation > 0:
+            plays, lucky, violation = plays + 1, lucky + (u < p), violation - (6 if u < p else 3)
+    source.meter.add(K - plays, np.array([most, 0.0]), np.array([(K - plays) * most, 0.0]))
+    source.meter.add(plays, np.array([0.0, most * (1 + p) / 2]), np.array([0.0, most * (plays + lucky) / 2]))
 
 
 LOOPS = {"known optimum": known_optimum, "open loop": open_loop, "rule": rule, "closed loop": closed_loop}

@@ -1,6 +1,6 @@
 """How much the reproduction of PRI's experiments depends on what the paper does not say about pruning.
 
-`python -m bench sensitivity` runs `pri` on both problems as `cmdpkit reproduce paper` does, and again with ties of the
+`python -m bench sensitivity` runs `pri` on both problems as `make reproduce` does, and again with ties of the
 base learner broken at random, with random actions as in the public code of Triple-Q, with both, and with the usage
 threshold halved and doubled. Every figure is the range over the seeds; regret and violation are read after the episodes
 at which they are compared with the paper's. Each variant and problem takes about a minute of one core.
@@ -9,12 +9,11 @@ at which they are compared with the paper's. Each variant and problem takes abou
 from collections.abc import Callable, Iterable
 
 import numpy as np
+from reproduction.runs import READ_AT, planned
 
 import cmdpkit as ck
 from cmdpkit.learners import Spec
 from cmdpkit.learners.pri.presets import printed_preset
-from cmdpkit.paper.experiments import READ_AT, paper_experiments
-from cmdpkit.records.record import Run
 
 SEEDS = 3
 TIES, RANDOM_ACTIONS = {"base_random_ties": True}, {"base_explore": 0.03}
@@ -35,8 +34,8 @@ def variants(threshold: float) -> dict[str, dict[str, float | bool]]:
 
 def main() -> None:
     """Print one Markdown table per problem."""
-    for experiment in paper_experiments(SEEDS):
-        asked = [run for run in experiment.runs() if run.algo == "pri"]
+    for part in ("synthetic", "grid"):
+        asked = [run for run in planned(part, SEEDS).runs() if run.algo == "pri"]
         env = asked[0].env
         print(f"\n{env}, after {READ_AT[env]:,} episodes, {SEEDS} seeds\n\n{HEAD}\n|{'---|' * 8}", flush=True)
         threshold = printed_preset(Spec.of(ck.load(env), asked[0].episodes)).use_min
@@ -44,7 +43,7 @@ def main() -> None:
             print(f"| {name} | {' | '.join(ranges(learned(run, changes) for run in asked))} |", flush=True)
 
 
-def learned(run: Run, changes: dict[str, float | bool]) -> ck.RunRecord:
+def learned(run: ck.Run, changes: dict[str, float | bool]) -> ck.RunRecord:
     """The run with some parameters changed."""
     params = {**run.params, **changes}
     return ck.learn(run.env, "pri", episodes=run.episodes, seed=run.seed, readings=run.readings, **params)

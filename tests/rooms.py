@@ -15,6 +15,5 @@ ORDER = [
     "running",
     "results",
     "experiments",
-    "paper",
     "cli",
 ]

@@ -17,6 +17,7 @@ from typing import Any
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 
@@ -52,7 +53,10 @@ class Drawn(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         source = Path(self.env.doc2path(self.env.docname))
         code = "\n".join(self.content)
-        figure = value_of(code, source.read_text(encoding="utf-8"))
+        try:
+            figure = value_of(code, source.read_text(encoding="utf-8"))
+        except Exception as error:
+            raise ExtensionError(f"{self.get_location()}: {type(error).__name__}: {error}") from error
         folder = Path(self.env.doctreedir, "drawn")
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.env.docname.replace('/', '+')}-{self.env.new_serialno('drawn')}.svg"

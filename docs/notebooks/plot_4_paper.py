@@ -2,7 +2,7 @@
 Reproduce and extend the paper
 ==============================
 
-``cmdpkit reproduce paper`` runs all experiments of Zhou, Wei and Ying (2023) again, which takes a while. This
+``make reproduce`` (in a clone) runs all experiments of Zhou, Wei and Ying (2023) again, which takes a while. This
 notebook runs a small part of the synthetic one, compares algorithms, and then asks a question that the paper
 does not: what if the bound is moved?
 """

@@ -1,11 +1,14 @@
 """Constrained Markov decision processes: solve them exactly, or learn to act in them, and hand over one policy.
 
-Names are imported on first use, so that ``cmdpkit --help`` answers at once.
+Names are imported on first use, so that ``cmdpkit --help`` answers at once. They are listed once, as imports that only
+type checkers carry out, and read from there.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cmdpkit.model import showing as _showing
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from cmdpkit import envs as envs
     from cmdpkit import learners as learners
     from cmdpkit import operators as operators
+    from cmdpkit import testing as testing
     from cmdpkit.errors import CmdpkitError as CmdpkitError
     from cmdpkit.errors import InputWarning as InputWarning
     from cmdpkit.errors import RoundingWarning as RoundingWarning
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.infeasible import Infeasible as Infeasible
+    from cmdpkit.exact.large.policy import LargeSolution as LargeSolution
+    from cmdpkit.exact.large.solve import check as check
     from cmdpkit.exact.simple.simplified import Simplified as Simplified
     from cmdpkit.exact.simple.simplified import simplify as simplify
     from cmdpkit.exact.solver import Solution as Solution
@@ -49,6 +55,9 @@ if TYPE_CHECKING:
     from cmdpkit.model.constraints import Constraint as Constraint
     from cmdpkit.model.constraints import at_least as at_least
     from cmdpkit.model.constraints import at_most as at_most
+    from cmdpkit.model.functions import EventModel as EventModel
+    from cmdpkit.model.functions import FactoredModel as FactoredModel
+    from cmdpkit.model.functions import Part as Part
     from cmdpkit.model.mixture import Mixture as Mixture
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
@@ -64,11 +73,11 @@ if TYPE_CHECKING:
     from cmdpkit.records.store import load_record as load_record
     from cmdpkit.records.store import load_records as load_records
     from cmdpkit.records.store import save_record as save_record
-    from cmdpkit.results import published as published
     from cmdpkit.results.groups import compare as compare
     from cmdpkit.results.groups import curve as curve
     from cmdpkit.results.groups import slope as slope
     from cmdpkit.results.report.plan import plan_report as plan_report
+    from cmdpkit.results.statistics import seed_mean as seed_mean
     from cmdpkit.results.study import Study as Study
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress
@@ -78,71 +87,36 @@ if TYPE_CHECKING:
     from cmdpkit.simulate.distribution import exact_distribution as exact_distribution
     from cmdpkit.simulate.distribution import simulate_policy as simulate_policy
 
-_HOME = {
-    "errors": ("CmdpkitError", "InputWarning", "RoundingWarning", "RunFailed"),
-    "exact.comparison": ("compare_policies", "explain"),
-    "exact.diagnosis": ("diagnose",),
-    "exact.infeasible": ("Infeasible",),
-    "estimate.from_log": ("Estimate", "from_log"),
-    "estimate.promise": ("NoPromise", "Promise"),
-    "exact.simple.simplified": ("Simplified", "simplify"),
-    "exact.solver": ("Solution", "solve"),
-    "exact.tradeoff": ("tradeoff",),
-    "experiments.execute": ("bench", "execute"),
-    "experiments.experiment": ("Experiment",),
-    "io.loading": ("load",),
-    "learners.contract": ("Learner",),
-    "io.models": ("read_explicit", "read_model", "write_explicit", "write_model"),
-    "io.policies": ("read_policy", "write_policy"),
-    "model.cmdp": ("CMDP", "Grid"),
-    "model.constraints": ("Constraint", "at_least", "at_most"),
-    "model.mixture": ("Mixture",),
-    "model.policy": ("Policy",),
-    "model.transitions": ("Kernel",),
-    "operators.policies": ("Values", "evaluate", "occupancy", "time_course"),
-    "operators.mixing": ("decompose", "markov"),
-    "records.record": ("Certificate", "Run", "RunRecord"),
-    "records.store": ("load_record", "load_records", "save_record"),
-    "results.groups": ("compare", "curve", "slope"),
-    "results.report.plan": ("plan_report",),
-    "results.study": ("Study",),
-    "running.importing": ("import_run",),
-    "running.active": ("Progress",),
-    "running.learning": ("continue_run", "learn"),
-    "simulate.distribution": ("exact_distribution", "simulate_policy"),
-}
 # Where the work is done that methods of earlier rooms ask of later ones.
 _showing.render.module = "cmdpkit.results.showing"
 _showing.draw.module = "cmdpkit.results.figures"
 _showing.to_gym.module = "cmdpkit.running.gym"
 _showing.read_policy.module = "cmdpkit.io.policies"
 
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_MODULES = {
-    "envs": "envs",
-    "gym": "running.gym",
-    "learners": "learners",
-    "operators": "operators",
-    "published": "results.published",
-    "testing": "testing",
-}  # whole modules that are public
-
+_HOME = {  # the module of every public name
+    alias.name: str(node.module)
+    for block in ast.parse(Path(__file__).read_bytes()).body
+    if isinstance(block, ast.If)
+    for node in block.body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
 _REMOVED = {
     "gradient_plan": "the page 'The calculus of cmdpkit' writes such methods in ten lines each, and ck.solve is exact",
     "reload_plan": "the page 'The calculus of cmdpkit' writes it in ten lines, and ck.solve is exact",
+    "published": "the rules of judgement are in reproduction/judging.py of a clone, and ck.seed_mean has the intervals",
 }  # names of earlier versions, and what replaces them
 
-__all__ = ["__version__", *sorted({**_MODULE_OF, **_MODULES})]
+__all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return importlib.import_module(f"cmdpkit.{_MODULES[name]}")
     if name in _REMOVED:
         raise AttributeError(f"cmdpkit.{name} was removed: {_REMOVED[name]}")
-    if name not in _MODULE_OF:
+    if name not in _HOME:
         raise AttributeError(f"module 'cmdpkit' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"cmdpkit.{_MODULE_OF[name]}"), name)
+    home = vars(importlib.import_module(_HOME[name]))
+    return home[name] if name in home else importlib.import_module(f"{_HOME[name]}.{name}")
 
 
 def __dir__() -> list[str]:

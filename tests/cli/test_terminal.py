@@ -30,12 +30,12 @@ def test_the_module_runs_as_the_command_and_knows_its_version() -> None:
 
 
 def test_results_and_errors_go_to_their_own_streams_as_plain_text() -> None:
-    result = spawned("check", "paper/synthetic:rho=3", env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": "40"})
+    result = spawned("check", "paper/synthetic:rho=3", env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": "70"})
     assert result.returncode == 3
     assert result.stderr.startswith("error: infeasible: utility ≥ 3 cannot be met")
     assert "Infeasible" in result.stdout
     assert "\x1b" not in result.stdout + result.stderr
-    assert 60 < max(map(len, result.stdout.splitlines())) <= 100
+    assert 60 < max(map(len, result.stdout.splitlines())) <= 70
     assert not re.search(r"[ \t]$", result.stdout, re.MULTILINE)
 
 

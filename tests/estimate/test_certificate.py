@@ -8,7 +8,7 @@ from bench.certificate import bernstein_width, drawn, measured, problems, return
 
 from cmdpkit import envs, evaluate
 from cmdpkit.estimate.intervals import _gets_rich, betting_interval, half_width, simultaneous
-from cmdpkit.learners import Source, Spec, load, mf_pri
+from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.policy import Policy
 from cmdpkit.simulate.random import stream
 
@@ -102,8 +102,8 @@ def test_a_delta_that_is_no_probability_is_refused(delta):
 
 def test_intervals_that_hold_together_share_delta_equally_and_stay_in_the_range():
     x = 3 * np.random.default_rng(2).beta((2, 9), (5, 0.5), (50, 2))
-    found = simultaneous(x, 3.0, 0.05, planned=80, each=7)
-    assert (found.level, found.episodes) == (0.95, 350)
+    found = simultaneous(x, 3.0, 0.05, planned=80)
+    assert (found.level, found.episodes) == (0.95, 50)
     for interval, column in zip(found.intervals, x.T, strict=True):
         assert interval == pytest.approx(3 * np.array(betting_interval(column / 3, 0.025, 80)), rel=1e-12)
         assert 0 <= interval[0] < column.mean() < interval[1] <= 3
@@ -140,21 +140,6 @@ def test_the_bench_draws_returns_with_the_exact_means_and_knows_the_old_interval
     x = np.concatenate((np.full(50, 0.5), np.full(50, 1.5), [1.0]))
     radius = math.sqrt(2 * 0.25 * 2.995732273553991 / 101) + 7 * 2 * 2.995732273553991 / (3 * 100)
     assert bernstein_width(x, 2.0, 0.2) == pytest.approx(2 * radius, rel=1e-12)
-
-
-def test_many_episodes_are_averaged_in_batches_and_the_certificate_is_that_of_the_averages():
-    cmdp, K = envs.build("paper/synthetic"), 4000
-    learner, source, rng, kept = mf_pri.ModelFreePRI(Spec.of(cmdp, K), rows=40), Source.of(cmdp), stream(4), []
-    learner.run(source, rng, 3600)
-    for _ in range(400):
-        before = int(learner.samples.sampled[0])
-        earned = learner.run(source, rng, 1)
-        if learner.samples.sampled[0] > before:
-            kept.append([earned.reward[0], earned.utilities[0, 0]])
-    assert (len(kept), learner.batch, len(learner.samples.sample)) == (210, 6, 35)
-    expected = simultaneous(np.reshape(kept, (35, 6, 2)).mean(axis=1), 3.0, 0.05, planned=35, each=6)
-    assert learner.certificate().episodes == 210
-    np.testing.assert_allclose(learner.certificate().intervals, expected.intervals, rtol=1e-9)
 
 
 def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_handed_over():

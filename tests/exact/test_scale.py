@@ -217,7 +217,8 @@ def test_progress_is_a_line_that_is_rewritten_on_a_terminal_and_removed_at_the_e
     assert err.count("\x1b[2K") >= 3, "written again, and erased at the end"
 
 
-def test_without_a_terminal_progress_is_a_line_every_ten_seconds():
+def test_without_a_terminal_progress_is_a_line_every_ten_seconds(monkeypatch):
+    monkeypatch.setattr("cmdpkit.model.progress.BETWEEN_LINES", 10.0)
     lines = StatusLines(lambda: [(Field("round 2"),), (Field("more"), Field("", share=0.5), Field("of it"))])
     told = [lines.added(lines._began + seconds) for seconds in (1.0, 9.9, 10.1, 15.0, 20.0, 20.2)]
     assert told == [[], [], ["0:10, round 2", "more, of it"], [], [], ["0:20, round 2", "more, of it"]]

@@ -8,7 +8,6 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners.registry import resolve
-from cmdpkit.paper.experiments import paper_experiments
 from cmdpkit.running.request import run_of
 from cmdpkit.running.worlds import ModelWorld, world_of
 
@@ -118,11 +117,6 @@ def test_models_in_memory_are_named_by_what_they_are_not_by_their_place():
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_experiments_that_come_along_are_valid(path):
     assert Experiment.load(path).runs()
-
-
-def test_the_papers_experiments_as_files_are_those_that_reproduce_runs():
-    for experiment in paper_experiments(10, ("synthetic", "grid")):
-        assert keys(Experiment.load(EXPERIMENTS / f"{experiment.name}.toml").runs()) == keys(experiment.runs())
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------

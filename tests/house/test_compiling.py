@@ -77,11 +77,13 @@ def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypa
 def test_without_a_terminal_a_note_says_once_that_something_is_compiled_for_long(monkeypatch):
     meter = CompileMeter()
     monkeypatch.setattr("cmdpkit.model.compiled.COMPILE_METER", meter)
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 10.0)
     lines = StatusLines(lambda: [(Field("solve queue"),)])
+    lines.before_note = 2.0
     now = lines._began
     meter.on_start(None)
     assert lines.added(now + 1.0) == []
-    meter._began -= progress.BEFORE_NOTE
+    meter._began -= lines.before_note
     assert lines.added(now + 3.0) == ["compiling, first time only: later commands load it from disk"]
     assert lines.added(now + 4.0) == []
     assert lines.added(now + 11.0) == ["0:11, solve queue, compiling function 1, first time only"]

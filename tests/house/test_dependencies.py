@@ -43,6 +43,7 @@ def imported(folder):
     own |= {
         "cmdpkit",
         "bench",
+        "reproduction",
         "mine",
         "posterior",
         "watch",
@@ -70,9 +71,10 @@ owners_of_packages = cache(packages_distributions)  # it takes seconds
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("src", CORE | EXTRAS["plot"] | EXTRAS["report"] | EXTRAS["dask"] | EXTRAS["frames"]),
+        ("src", CORE | EXTRAS["plot"] | EXTRAS["report"] | EXTRAS["dask"] | EXTRAS["frames"] | EXTRAS["mpi"]),
         ("tests", CORE | EXTRAS["test"] | EXTRAS["docs"]),
         ("bench", CORE | EXTRAS["plot"] | {"quantecon", "stormpy"}),  # what we are measured against
+        ("reproduction", CORE),
         ("docs", CORE | EXTRAS["docs"]),
     ],
 )
@@ -84,7 +86,7 @@ def test_every_imported_package_is_declared(folder, allowed):
 
 
 def test_the_packages_of_an_extra_are_imported_only_when_called():
-    late = {"matplotlib", "jinja2", "distributed", "pandas", "pyarrow"}
+    late = {"matplotlib", "jinja2", "distributed", "pandas", "pyarrow", "mpi4py"}
     lazily = ROOT / "src" / "cmdpkit" / "results" / "figures" / "saving.py"  # is itself imported only when called
     for path in set((ROOT / "src").rglob("*.py")) - {lazily}:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -22,7 +22,7 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0
             parts = node.module.split(".")
             names = {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names} - {"__version__"}
-            found |= {cmdpkit._MODULE_OF.get(name, cmdpkit._MODULES.get(name, name)).split(".")[0] for name in names}
+            found |= {[*cmdpkit._HOME.get(name, "cmdpkit").split("."), name][1] for name in names}
         elif isinstance(node, ast.Import):
             found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cmdpkit.")}
     return found

@@ -10,7 +10,7 @@ from cmdpkit import Policy, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
 from cmdpkit.learners.mf_pri.improve import Measured, allocate, best, covariance, greedy, handed_over, means, view
-from cmdpkit.learners.mf_pri.play import record_size
+from cmdpkit.learners.mf_pri.play import SampledBlock, record_size
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 
@@ -30,13 +30,12 @@ def action_values(cmdp, pi):
 def sampled(cmdp, pi, explore, chance, n, known, seed=5):
     """A learner and the returns of n episodes of pi with deviations; exact values to look ahead to if `known`."""
     learner = ModelFreePRI(Spec.of(cmdp, 10**9))
-    progress, source = learner.progress, Source.of(cmdp)
-    H, S = cmdp.H, cmdp.S
+    source, (H, S) = Source.of(cmdp), pi.shape[:2]
     _, V = action_values(cmdp, pi)
-    progress.episode, progress.block_end = learner.table.explore, 10**8
-    progress.pi[...], progress.question[...], progress.chance = pi, explore, chance
-    progress.ahead[...], progress.known[: H * S] = V.reshape(-1, V.shape[-1]), known
-    progress.known[H * S :] = True
+    learner.now.episode, learner.now.block_end = learner.table.explore, 10**8
+    learner.now.pi[...], learner.now.question[...] = pi, explore
+    ends = V[:H].reshape(H * S, -1), np.full(H * S, known)
+    learner.block = SampledBlock.of(pi, explore, chance, ends, "learn")
     return learner, learner.run(source, stream(seed), n)
 
 
@@ -199,11 +198,11 @@ def test_an_action_that_is_clearly_worse_is_ruled_out_and_one_that_is_as_good_st
     cmdp = synthetic()
     pi = solve(cmdp.with_bounds(utility=0.0)).policy.pi
     learner, _ = sampled(cmdp.with_bounds(utility=0.0), pi, pi == 0, 0.3, 20_000, False)
-    learner.progress.played[...] = learner.samples.start[0] * pi
+    learner.now.played[...] = learner.samples.start[0] * pi
     learner._improve(learner.table.explore + 20_000)
     Q, V = action_values(cmdp, pi)
     loss = (V[:3, :, None] - Q)[..., 0]
-    question = learner.progress.question
+    question = learner.now.question
     assert not question[loss > 0.15].any()
     assert not question[pi > 0].any()
     assert question[(pi == 0) & (loss < 0.001)].all()
@@ -243,7 +242,7 @@ def test_the_policy_handed_over_is_worth_most_of_all_margins():
         for t in np.arange(-1.0, 6.5, 0.5):
             totals = seen.totals(best(seen, rho + t * error, np.full(1, 100.0), live, fee).p)
             worth[float(t)] = totals[0] - 0.1 * span * norm.cdf((rho[0] - totals[1]) / error)
-        found = seen.totals(chosen.p)
+        found = seen.totals(chosen)
         mine = found[0] - 0.1 * span * norm.cdf((rho[0] - found[1]) / error)
         assert mine == pytest.approx(max(worth.values()), abs=1e-9)
         inner += 0 < max(worth, key=worth.get) < 6

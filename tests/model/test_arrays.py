@@ -253,7 +253,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "learners.Spec(allowed)": (lambda x: Spec(H, S, A, 5, [0.5], x).allowed, [MASK]),
     "learners.Spec(rho)": (lambda x: Spec(H, S, A, 5, x, MASK).rho, [np.array([0.5, 0.25])]),
     "learners.Spec.of(allowed)": (lambda x: Spec.of(MODEL, 5, x).allowed, [MASK]),
-    "published.judged(values)": (lambda x: ck.published.judged("sum", 2.0, x, 0.05), [np.array([1.0, 1.25, 1.5])]),
+    "seed_mean(values)": (ck.seed_mean, [np.array([1.0, 1.25, 1.5])]),
 }
 
 NO_ARRAY = {
@@ -271,11 +271,8 @@ NO_ARRAY = {
         Estimate.plot(size) Policy.plot(size) Simplified.plot(options) Solution.plot(options)""",
     "a list of objects that are no numbers": """
         Experiment(algorithms) Experiment(environments) Experiment.of(document) Mixture(policies) bench(algorithms)
-        bench(environments) execute(runs) import_run(policies) Study(failures) Study(published) Study(records)
-        Study(claims) Study.only(algos) Study.only(envs) Study.to_html(rows)
-        published.Claim.of(table) published.claims_table(claims)
-        published.Row.of(table) published.headlines(rows) published.in_order(rows)
-        published.numbered(rows) published.published_tables(rows) read_explicit(rewards)""",
+        bench(environments) execute(runs) import_run(policies) Study(failures) Study(records)
+        Study.only(algos) Study.only(envs) read_explicit(rewards)""",
     "an environment": """
         continue_run(env) gym.probe(env) gym.CostFromReward(env) gym.GymWorld(env) gym.WithCost(env) learn(env)""",
     "whole numbers that are written to a file": """

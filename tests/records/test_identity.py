@@ -18,9 +18,7 @@ from cmdpkit.learners.registry import resolve
 from cmdpkit.records import code, store
 from cmdpkit.records.record import Run
 from cmdpkit.results.groups import compare, curve, groups
-from cmdpkit.results.published import AS_PUBLISHED, Row
-from cmdpkit.results.statistics import SeedMean
-from cmdpkit.results.study import Study, load_settings, model_of, save_settings
+from cmdpkit.results.study import Study, load_settings, model_of, save_order
 from records import make_record
 
 OLD = Path(__file__).parents[1] / "data" / "records-0.2"  # made by version 0.2
@@ -319,20 +317,16 @@ def test_code_that_a_record_names_is_not_run_to_look_at_it(tmp_path, monkeypatch
 # -- a folder is a whole study -----------------------------------------------------------------------------------------
 
 
-def test_a_study_loaded_from_its_folder_has_models_title_and_published_figures(tmp_path):
+def test_a_study_loaded_from_its_folder_has_models_and_title(tmp_path):
     cmdp = ck.CMDP([[[0.5, 0.5]] * 2, [[1.0, 0.0]] * 2], [[0, 1], [2, 0.5]], horizon=3)
     bench({"mine": cmdp}, ["triple-q"], episodes=50, seeds=2, out=tmp_path, executor="serial")
-    assert Study.load(tmp_path).title == tmp_path.name and Study.load(tmp_path).published == ()
-    rows = (
-        Row("mine", "triple-q", "regret", 3.0, SeedMean(2.5, 2.0, 3.1, 2), AS_PUBLISHED, ("A sentence <b>.",)),
-        Row("mine", "triple-q", "value", 1.0, SeedMean(2.0, None, None, 1), AS_PUBLISHED, ()),
-    )
-    save_settings(tmp_path, "A title", rows)
+    assert Study.load(tmp_path).title == tmp_path.name
+    save_order(tmp_path, [record.run for record in Study.load(tmp_path).records], "A <b>title")
     study = Study.load(tmp_path)
-    assert (study.title, study.published) == ("A title", rows)
+    assert study.title == "A <b>title"
     assert model_of(study.records[0].run, study.models) == cmdp
     page = study.to_html(tmp_path / "report.html").read_text()
-    assert "<h1>A title" in page and "A sentence &lt;b&gt;." in page and "price" in page
+    assert "<h1>A &lt;b&gt;title" in page and "price" in page
     path = tmp_path / "study.json"
     path.write_text(path.read_text()[:-9])
     with pytest.raises(ValueError, match=r"study\.json is damaged"):

@@ -287,7 +287,7 @@ def test_decisive_actions_come_first_weighted_by_use_and_forced_ones_are_only_co
 def test_a_tradeoff_has_a_row_and_a_bar_a_point_and_lists_what_cannot_be_met() -> None:
     cmdp = ck.load("paper/grid")
     text = printed(tradeoff_text.tradeoff("paper/grid", ck.tradeoff(cmdp, "cost", 5, low=-0.5, high=1.5)))
-    rows = [line.split() for line in text.splitlines() if line.endswith(("█", "▏", "▌"))]
+    rows = [line.split() for line in text.splitlines() if line.endswith(tuple("█▏▎▍▌▋▊▉"))]
     assert [row[:3] for row in rows] == [
         ["0.0", "4.35588", rows[0][2]],
         ["0.5", "5.00116", "1.29057"],
@@ -296,7 +296,9 @@ def test_a_tradeoff_has_a_row_and_a_bar_a_point_and_lists_what_cannot_be_met() -
     ]
     # At the smallest bound that can be met every price from there on is right, and at 1 every one down to 0.
     assert float(rows[0][2]) >= 1.29057 and 0 <= float(rows[2][2]) <= 1.29058
-    assert [len(row[3]) for row in rows] == [1, 20, 40, 40]
+    # Bars begin at 0: 40 cells are 5.64645, so 4.35588 has 30.86 and 5.00116 has 35.43 of them.
+    assert [len(row[3]) for row in rows] == [31, 36, 40, 40]
+    assert [row[3][-1] for row in rows] == ["▉", "▍", "█", "█"]
     assert text.endswith("No policy meets ≤ -0.5.")
 
 

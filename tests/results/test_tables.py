@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -374,9 +375,14 @@ def strong_violation(shown):
 
 
 def test_python_prints_in_the_width_of_the_terminal(two, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert max(map(len, str(two).splitlines())) > 60  # standard output is no terminal here
+    for width in (50, 60):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert max(map(len, str(two).splitlines())) <= width
+    monkeypatch.delenv("COLUMNS")
     monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback: os.terminal_size((60, 24)))
     assert max(map(len, str(two).splitlines())) <= 60
 
 

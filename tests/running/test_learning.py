@@ -172,7 +172,7 @@ def test_the_account_of_a_run_takes_a_line_an_entry():
     run = learn("paper/synthetic", "mf-pri", episodes=20_000, seed=1)
     text = run.explain()
     assert text.startswith("mf-pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
-    drawn = text.split("stochastic decisions:\n")[1].split("undecided")[0].splitlines()
+    drawn = text.split("stochastic decisions:\n")[1].split("actions in use")[0].splitlines()
     assert len(drawn) == len(run.explanation["stochastic decisions"]) > 1
     assert "00000000" not in text, "numbers have six digits"
 

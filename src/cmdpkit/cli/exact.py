@@ -231,9 +231,12 @@ def convert(
     and .umb for PRISM and Storm. A .tra or .umb file knows neither bounds nor horizon, so these are given beside it.
     """
     import cmdpkit as ck
+    from cmdpkit.io.formats.source import suffix_of
     from cmdpkit.io.models import EXPLICIT_SUFFIXES as SUFFIXES
+    from cmdpkit.io.models import SUFFIXES as MODEL_SUFFIXES
 
     shared.refuse_existing(out, force)
+    suffix_of(out, (*MODEL_SUFFIXES, *SUFFIXES))
     if Path(model).suffix.lower() not in SUFFIXES:
         if reward is not None or constraint is not None or horizon is not None:
             raise BadParameter("--reward, --constraint and --horizon are for .tra and .umb files")

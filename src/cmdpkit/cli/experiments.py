@@ -1,4 +1,4 @@
-"""Verbs for many runs: `bench`, `show`, `report`, `reproduce`."""
+"""Verbs for many runs: `bench`, `show`, `report`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from typer import Argument, BadParameter, Option
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
 from cmdpkit.cli.shared import Json, TableForm, Tables, verb
+from cmdpkit.errors import CmdpkitError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from cmdpkit.experiments.execute import Outcome
     from cmdpkit.results.study import Study
-
-
-PublishedSource = StrEnum("PublishedSource", ["paper"])  # what can be reproduced
 
 
 class Executor(StrEnum):
@@ -41,9 +39,6 @@ class Aggregation(StrEnum):
     ranks = "ranks"
 
 
-PaperPart = StrEnum(  # `cmdpkit.paper.experiments.PARTS`
-    "PaperPart", ["synthetic", "grid", "growth", "cancellation", "theory", "table1", "lower-bound", "departures"]
-)
 By = Annotated[Executor, Option(help="This process, processes of this machine, or a dask cluster.")]
 Workers = Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")]
 Address = Annotated[
@@ -260,57 +255,13 @@ def report(
         typer.echo(f"{path}: {counted(len(study.records), 'run')}")
 
 
-@verb(
-    "reproduce paper",
-    "reproduce paper --quick",
-    "reproduce paper --what synthetic --what departures",
-    "reproduce paper --seeds 30 --out runs/paper-30",
-)
-def reproduce(
-    source: Annotated[PublishedSource, Argument(metavar="WHAT", help="paper: all of arXiv 2309.15395.")],
-    what: Annotated[
-        list[PaperPart] | None, Option(help="Only this part; may be given several times. By default all of them.")
-    ] = None,
-    seeds: Annotated[int | None, Option(min=1, help="Independent runs of each algorithm; by default 10.")] = None,
-    quick: Annotated[bool, Option("--quick", help="3 seeds only.")] = False,
-    out: Annotated[Path, Option(metavar="DIR", help="Keep everything here.")] = Path("runs/paper"),
-    executor: By = Executor.processes,
-    workers: Workers = None,
-    address: Address = None,
-    table: Tables = None,
-    as_json: Json = False,
-) -> None:
-    """Run the paper again and hold its claims against what comes out.
-
-    Prints the claims of the paper with verdicts, every published figure beside ours with its 95 % interval and what had
-    to be assumed, the phases of PRI, the lower bound, Table 1 with measured growth, and every departure from the
-    pseudo-code. A figure counts as published only if its whole interval is within 5 % (sums) or 0.5 % (values) of the
-    print. Writes the same and the curves into report.html, and the paper's figures as PNG files into figures/.
-    """
-    from cmdpkit.cli.progress import RunWatch
-    from cmdpkit.paper import reproduce as show
-    from cmdpkit.paper.experiments import PARTS
-
-    if quick and seeds is not None:
-        raise BadParameter("--quick stands for a number of seeds; give one of the two", param_hint="--seeds")
-    number = show.QUICK_SEEDS if quick else seeds or show.SEEDS
-    parts = [part.value for part in what] if what else PARTS
-    with shared.resumable(out), RunWatch("reproduce", quiet=as_json) as watch:
-        found = show.reproduce_paper(
-            out, parts=parts, seeds=number, executor=executor.value, workers=workers, address=address, observer=watch
-        )
-    shared.answer(
-        as_json,
-        table,
-        lambda: show.reproduction_data(found),
-        show.reproduction_tables(found),
-        lambda: show.reproduction(found),
+@shared.app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def reproduce() -> None:
+    """Refuse a verb of version 0.2 and name its replacement."""
+    raise CmdpkitError(
+        "`cmdpkit reproduce` was removed: in a clone of the repository, `make reproduce` runs the paper again, and "
+        "`make demo` a quick form of it"
     )
-    if quick and not as_json and table is None:
-        typer.echo(f"This was --quick: {number} seeds instead of {show.SEEDS}; every run has its full length.")
-    if found.hint:
-        typer.echo(found.hint, err=True)
-    raise typer.Exit(1 if found.study.failures else 0)
 
 
 def _report_plan(
@@ -318,7 +269,7 @@ def _report_plan(
 ) -> None:
     """Write the report of a model; ``others`` are options that only a folder of runs has."""
     import cmdpkit as ck
-    from cmdpkit.errors import CmdpkitError, quoted
+    from cmdpkit.errors import quoted
     from cmdpkit.results.report.plan import EPISODES
 
     _check_page(out)

@@ -38,6 +38,8 @@ class Busy(StatusLines):
 class RunWatch(StatusLines):
     """Many runs: how many are done, one row for each that is under way, and each failure at once."""
 
+    before_note = 2.0  # a first run compiles for long
+
     def __init__(
         self, title: str, total: int = 1, *, name: Callable[[Run], str] | None = None, quiet: bool = False
     ) -> None:

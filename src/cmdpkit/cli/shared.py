@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from cmdpkit import __version__
 from cmdpkit.errors import IN_SHELL, INTERRUPTED, CmdpkitError, InputWarning, printable
+from cmdpkit.model.showing import line_width
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -32,11 +33,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound="Callable[..., Any]")
-PLAIN_WIDTH = 100  # columns of text where stdout is no terminal
+
+
+UsageError: Any = BadParameter.__base__  # which typer does not export
 
 
 class Verbs(TyperGroup):
     """The commands; an error in one of them is reported in one sentence."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line, and report a wrong command in the same words as any other error."""
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except UsageError as error:
+            help_is_asked_for = error.ctx is not None and error.format_message() == error.ctx.get_help()
+            said = error.format_message() if help_is_asked_for else f"error: {_in_our_words(error.format_message())}"
+            typer.echo(printable(said), err=True)
+            if error.ctx is not None and not help_is_asked_for:
+                usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
+                typer.echo(f"usage: {usage}; `{error.ctx.command_path} -h` explains it", err=True)
+            code = error.exit_code
+        sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; an error that the user can mend becomes a message and an exit code."""
@@ -57,6 +74,18 @@ class Verbs(TyperGroup):
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
         finally:
             IN_SHELL.reset(in_shell)
+
+
+def _in_our_words(message: str) -> str:
+    """A message of typer about a wrong command, as our messages are.
+
+    >>> _in_our_words("Invalid value for '--seeds': Value error, 'x' is not a valid int.")
+    "--seeds: 'x' is not a valid int"
+    >>> _in_our_words("No such command 'lern'. Did you mean 'learn'?")
+    "no such command 'lern'. Did you mean 'learn'?"
+    """
+    text = re.sub(r"^Invalid value for '?(.+?)'?: (?:Value error, )?", r"\1: ", message).removesuffix(".")
+    return text if text.startswith("-") else text[:1].lower() + text[1:]
 
 
 @contextmanager
@@ -279,12 +308,11 @@ def resumable(folder: Path | None) -> Iterator[None]:
 
 
 def console() -> Console:
-    """Standard output: a terminal in its own width, anything else as plain text."""
+    """Standard output: a terminal, or anything else as plain text."""
     from rich.console import Console
 
-    if sys.stdout.isatty():
-        return Console(highlight=False, markup=False, emoji=False)
-    return Console(highlight=False, markup=False, emoji=False, width=PLAIN_WIDTH, force_terminal=False)
+    terminal = None if sys.stdout.isatty() else False
+    return Console(highlight=False, markup=False, emoji=False, width=line_width(), force_terminal=terminal)
 
 
 def say(renderable: RenderableType) -> None:

@@ -172,10 +172,10 @@ def stated(
     )
 
 
-def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int, each: int = 1) -> Intervals:
+def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int) -> Intervals:
     """Intervals for several expectations that hold together at level 1 - delta; each gets an equal part of delta.
 
-    Row i of totals [n, 1+N] is the mean of the totals of `each` episodes, with entries in [0, width]. The intervals
+    Row i of totals [n, 1+N] has the totals of an episode, with entries in [0, width]. The intervals
     hold at any stopping time if `planned`, the number of rows that the bets are made for, was fixed before the first.
 
     >>> import numpy as np
@@ -187,7 +187,7 @@ def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int
         raise CmdpkitError(f"delta is {delta!r}, expected a number between 0 and 1")
     n, M = totals.shape
     ends = [betting_interval(totals[:, m] / width, delta / M, planned) for m in range(M)]
-    return Intervals(1 - delta, each * n, tuple((width * low, width * high) for low, high in ends))
+    return Intervals(1 - delta, n, tuple((width * low, width * high) for low, high in ends))
 
 
 def half_width(n: int, variance: float, width: float, delta: float) -> float:

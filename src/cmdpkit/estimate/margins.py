@@ -42,7 +42,7 @@ def handed_over(model: Model, rho: FloatArray, extra: FloatArray, z: float, miss
     if not len(rho) or not plan.feasible:
         return HandOver(plan, nothing, _uncovered(model, rho, plan, z))
     base = extra * possible(pool, model, rho, extra) if extra.any() else nothing
-    weight, errors, chosen = missed * _value_range(pool), plan_errors(model, plan.pi), (-np.inf, plan, nothing)
+    penalty, errors, chosen = missed * _value_range(pool), plan_errors(model, plan.pi), (-np.inf, plan, nothing)
     for i in range(9 if missed else 1):  # up to 8/3 standard errors beyond the least margin
         more = (z + i / 3) * errors
         share = possible(pool, model, rho + base, more) if more.any() else 1.0
@@ -50,11 +50,19 @@ def handed_over(model: Model, rho: FloatArray, extra: FloatArray, z: float, miss
         if not found.feasible:
             break
         clear = (found.utilities - rho - base) / np.maximum(plan_errors(model, found.pi), NO_SPREAD)
-        worth = found.value - weight * float(ndtr(-clear[~model.moot]).sum())
-        chosen = max(chosen, (worth, found, base + share * more), key=itemgetter(0))
+        scored = worth(found.value, clear[~model.moot], penalty), found, base + share * more
+        chosen = max(chosen, scored, key=itemgetter(0))
         if share < 1:
             break
     return HandOver(chosen[1], chosen[2], _uncovered(model, rho, chosen[1], z))
+
+
+def worth(value: float, clear: FloatArray, penalty: float) -> float:
+    """The value of a policy less a penalty times the sum of the probabilities of missing each bound.
+
+    The policy clears its bounds by `clear` [N] standard errors.
+    """
+    return value - penalty * float(ndtr(-clear).sum())
 
 
 def _uncovered(model: Model, rho: FloatArray, plan: Plan, z: float) -> FloatArray:

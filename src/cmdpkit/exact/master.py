@@ -289,10 +289,15 @@ def trial_prices(mixed: Sequence[PolicyColumn], shares: FloatArray, lam: FloatAr
         # found lie closer to the optimal ones. The middle of both saves rounds.
         mean: FloatArray = sum(share * c.weights[1:] / c.weights[0] for share, c in zip(shares, mixed, strict=True))
         return (lam + mean) / 2
-    if len(lam) != 1 or len(mixed) != 2 or np.count_nonzero(mixed[0].choice != mixed[1].choice) < MIN_DIFFERENT:
+    if len(lam) != 1 or len(mixed) != 2 or differences(mixed[0].choice, mixed[1].choice) < MIN_DIFFERENT:
         return lam
     low, high = sorted(Tangent(float(c.weights[1] / c.weights[0]), c.v, float(c.w[0])) for c in mixed)
     return np.array([between(low, high, float(rho[0]))]) if low.price < high.price else lam
+
+
+def differences(one: Any, other: Any) -> int:
+    """In how many decisions two policies differ; those that are no arrays are kept by their source, which knows."""
+    return int(np.count_nonzero(one != other)) if isinstance(one, np.ndarray) else int(one.differences(other))
 
 
 class Tangent(NamedTuple):

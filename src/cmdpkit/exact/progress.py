@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.compiled import COMPILE_METER
@@ -44,14 +44,17 @@ class Watch:
     def enough(self, value: float, gap: float) -> bool:
         """Report one more round; whether the gap is as small as was asked for."""
         self._rounds += 1
-        at = Round(self._rounds, value, gap, self.seconds)
+        self.tell(Round(self._rounds, value, gap, self.seconds))
+        return gap <= self.gap * abs(value)
+
+    def tell(self, at: Any) -> None:
+        """Report how far the solve is: to the user's function, or on stderr."""
         self._latest = str(at)
         if callable(self._progress):
             self._progress(at)
         elif self._progress and self._lines is None:
             self._lines = StatusLines(lambda: [(Field(self._latest),)])
             self._lines.start()
-        return gap <= self.gap * abs(value)
 
     @property
     def seconds(self) -> float:

@@ -8,7 +8,9 @@ solved by the same column generation; they differ in their source of columns.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from cmdpkit.exact.stationary.sources import BRIDGE
 from cmdpkit.exact.vertex import read_off
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.policies import evaluate
@@ -35,6 +38,24 @@ MAX_RELATIVE_GAP = 1e-9  # with a larger gap, relative to the value, the method 
 MIN_BINDING_SHARE = 1e-9  # a bound binds if its price times its range exceeds this share of the value's range
 
 
+if TYPE_CHECKING:
+    from cmdpkit.exact.large.policy import LargeSolution  # which needs constants from here
+
+
+@overload
+def solve(
+    cmdp: FunctionModel,
+    *,
+    threads: Threads = None,
+    gap: float | None = None,
+    progress: Report | bool = False,
+    policy: str = "mixture",
+    folder: str | os.PathLike[str] | None = None,
+    comm: Any = None,
+) -> LargeSolution: ...
+
+
+@overload
 def solve(
     cmdp: CMDP,
     method: str = "auto",
@@ -44,12 +65,27 @@ def solve(
     threads: Threads = None,
     gap: float | None = None,
     progress: Report | bool = False,
-) -> Solution:
+) -> Solution: ...
+
+
+def solve(
+    cmdp: CMDP | FunctionModel,
+    method: str = "auto",
+    *,
+    bridge: float | None = None,
+    one_class: bool = False,
+    threads: Threads = None,
+    gap: float | None = None,
+    progress: Report | bool = False,
+    policy: str = "mixture",
+    folder: str | os.PathLike[str] | None = None,
+    comm: Any = None,
+) -> Any:
     """The optimal policy of a known model.
 
     Parameters
     ----------
-    cmdp : the model
+    cmdp : the model, a `CMDP`, or an `EventModel` or a `FactoredModel`, which are solved without storing them
     method : "columns" (column generation, which is fast and uses little memory), "lp" (the full occupancy LP in HiGHS)
         or "auto" (column generation, and the LP as well where that leaves a gap)
     bridge : for long-run averages whose optimum no single policy attains, the share of time that a policy near it may
@@ -62,13 +98,18 @@ def solve(
     gap : stop as soon as the policy is proved to be this close to the optimum, relative to its value (0.001 for 0.1 %)
     progress : True for a line on stderr that shows how far the solve is, or a function that is called after every round
         of column generation with its ``number``, ``value``, proved ``gap`` and ``seconds``
+    policy : for models by functions, "mixture" (of at most N + 1 policies, drawn at the start) or "one" (a single
+        policy with at most N draws, which takes a few more evaluations). All other parameters but ``gap`` (1e-6
+        unless given), ``threads`` and ``progress`` are not for such models
+    folder : for models by functions, where policies and tables are kept, so that a solve that was killed continues
+    comm : for models by functions, a communicator of mpi4py whose ranks share the states; rank 0 gets the policy
 
     Returns
     -------
     The `Solution`: a policy, its value and totals, shadow prices and a proved gap; for a model without a horizon a
-    `StationarySolution` with one stationary policy. `Infeasible`, a `CmdpkitError`, is raised if no policy meets all
-    bounds. After Ctrl-C the best policy found so far is returned, with its proved gap and ``ended="interrupted"``. If
-    there is none yet, or after another Ctrl-C, KeyboardInterrupt is raised.
+    `StationarySolution` with one stationary policy, and for a model by functions a `LargeSolution`. `Infeasible`, a
+    `CmdpkitError`, is raised if no policy meets all bounds. After Ctrl-C the best policy found so far is returned, with
+    its proved gap and ``ended="interrupted"``. If there is none yet, KeyboardInterrupt is raised.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], g=[[[0.0, 1.0]]], rho=[1.5], horizon=2)
@@ -76,7 +117,15 @@ def solve(
     >>> print(f"{sol.value:.6f} {sol.utilities[0]:.6f} {sol.shadow_prices[0]:.6f}")
     0.500000 1.500000 1.000000
     """
+    if isinstance(cmdp, FunctionModel):
+        from cmdpkit.exact.large.solve import solve_large
+
+        if method != "auto" or bridge is not None or one_class:
+            raise CmdpkitError("method, bridge and one_class are not for models by functions; leave them out")
+        return solve_large(cmdp, gap, threads, policy, folder, comm, progress)
     _check(cmdp, method)
+    if policy != "mixture" or folder is not None or comm is not None:
+        raise CmdpkitError("policy, folder and comm are for models by functions (EventModel, FactoredModel)")
     watch = Watch(gap, progress)
     refuse_threads(cmdp, threads)
     for name, given in (("bridge", bridge), ("one_class", one_class or None)):

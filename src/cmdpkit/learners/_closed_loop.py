@@ -11,8 +11,13 @@ import numpy as np
 from cmdpkit.estimate.intervals import Intervals, simultaneous
 from cmdpkit.learners.params import Params, probability, ruled
 from cmdpkit.model.compiled import embedded
-from cmdpkit.model.tolerances import NO_SPREAD, REPAID
+from cmdpkit.model.tolerances import NO_SPREAD, REPAID, SAME_REWARD
 from cmdpkit.model.transitions import FloatArray, IntArray
+
+BLIND = (
+    "all {episodes:,} episodes earned the same reward at every step; if rewards can differ, the rewarding states were "
+    "never reached, and the problem is unsolved; more episodes may reach them"
+)
 
 
 @dataclass(frozen=True)
@@ -111,11 +116,17 @@ class Ledger(NamedTuple):
     totals: FloatArray  # [M]: of all episodes, exploration included
     sample: FloatArray  # [capacity, M]: totals of the returned policy, for its certificate
     size: IntArray  # [1]: episodes in that sample
+    range: FloatArray  # [2]: smallest and largest reward of a step so far
 
     @classmethod
     def of(cls, M: int) -> Ledger:
         """Before the first episode."""
-        return cls(np.zeros(M), np.zeros((0, M)), np.zeros(1, dtype=np.int64))
+        return cls(np.zeros(M), np.zeros((0, M)), np.zeros(1, dtype=np.int64), np.array([np.inf, -np.inf]))
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether all steps so far earned the same reward: other rewards may be deeper in the world."""
+        return bool(0 <= self.range[1] - self.range[0] < SAME_REWARD)
 
     def with_room(self, episodes: int) -> Ledger:
         """The same with room for more episodes in the sample."""
@@ -138,6 +149,9 @@ class Ledger(NamedTuple):
 def book(ledger, episode, certify):
     """Add up what an episode earned; `certify` says that it is in the sample of the returned policy."""
     H, M = episode.signals.shape
+    for h in range(H):
+        ledger.range[0] = min(ledger.range[0], episode.signals[h, 0])
+        ledger.range[1] = max(ledger.range[1], episode.signals[h, 0])
     for m in range(M):
         total = 0.0
         for h in range(H):

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
+from cmdpkit.model.transitions import FloatArray
+
 IMPOSSIBLE = ": the bound may be impossible, or there are too few episodes to learn to meet it"
 POSSIBLE = ": the bound can be met, as the optimum does, but not by what was learned in so many episodes"
 
@@ -28,10 +32,6 @@ WORDING = {
         doubtful=True,
     ),
     "not cleared": Wording(
-        "the policy handed over may miss {constraint} by up to {by}: no policy of the estimated model clears it by a "
-        "margin for its own error, which more episodes would narrow"
-    ),
-    "margin too dear": Wording(
         "the policy handed over may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's "
         "own error was out of reach or too dear, and more episodes would narrow that margin"
     ),
@@ -39,11 +39,6 @@ WORDING = {
     "missed on average": Wording(
         "{constraint} is missed by {by} per episode on average over {figure} episodes, at a price of {price} per unit",
         doubtful=True,
-    ),
-    "learning not repaid": Wording(
-        "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
-        "learning had cost",
-        patience=True,
     ),
     "exploration not repaid": Wording(
         "{constraint} was missed by {by} per episode in what was realised: the episodes did not suffice to repay what "
@@ -100,3 +95,9 @@ class Note(NamedTuple):
         wording = WORDING[self.kind]
         said = wording.text.format(constraint=constraint, by=by, price=price, figure=self.figure)
         return said + ("" if not wording.doubtful or possible is None else POSSIBLE if possible else IMPOSSIBLE)
+
+
+def notes_above(kind: str, by: FloatArray, least: float, prices: FloatArray | None = None) -> list[Note]:
+    """A note for every bound whose figure, by [N], is above a limit, with prices [N] if there are any."""
+    found = np.flatnonzero(by > least)
+    return [Note(kind, int(n), by=float(by[n]), price=0.0 if prices is None else float(prices[n])) for n in found]

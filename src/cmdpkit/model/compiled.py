@@ -25,26 +25,28 @@ import builtins
 import hashlib
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, update_wrapper
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import numpy as np
-from numba import config
+from numba import config, typeof
 from numba import njit as njit
 from numba.core import event, types
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
 from numba.extending import overload, typeof_impl
 from numpy.typing import NDArray
 
 from cmdpkit import __version__
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 
 
 def _probe() -> None:
@@ -190,6 +192,34 @@ def readonly(x: Any) -> Any:
     view = np.ascontiguousarray(x).view()
     view.flags.writeable = False
     return view
+
+
+# -- functions of the user --------------------------------------------------------------------------------------------
+
+
+def typed_for(name: str, function: Any, arguments: tuple[Any, ...], expected: str, fits: Callable[[Any], bool]) -> Any:
+    """A user's function, compiled for arguments of these types; refused unless the type of its result ``fits``."""
+    if not callable(function):
+        raise CmdpkitError(f"{name} is {quoted(function)}, expected a function")
+    made = function if isinstance(function, Dispatcher) else njit(nogil=True, error_model="numpy")(function)
+    kinds = tuple(typeof(x) for x in arguments)
+    try:
+        made.compile(kinds)
+    except NumbaError as error:
+        told = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
+        lines = [line.strip() for line in told if line.strip() and not line.startswith("Failed in")]
+        reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+        place = re.findall(r'File "([^"]+)", line (\d+)', "\n".join(told))
+        code = made.py_func.__code__
+        file, line = place[-1] if place else (code.co_filename, code.co_firstlineno)
+        raise CmdpkitError(
+            f"{name} does not compile: {reason} (line {line} of {file}). Use numbers, tuples and NumPy arrays, and "
+            "decorate functions that it calls with numba.njit"
+        ) from None
+    kind = made.overloads[kinds].signature.return_type  # type: ignore[attr-defined]
+    if not fits(kind):
+        raise CmdpkitError(f"{name} returns {kind}, expected {expected}")
+    return made
 
 
 # -- progress of compilation ------------------------------------------------------------------------------------------

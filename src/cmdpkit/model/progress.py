@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 BETWEEN_LINES = 10.0  # seconds between two reports where stderr is no terminal
-BEFORE_NOTE = 2.0  # seconds of compilation before a note about it where stderr is no terminal
 SHORT_PAUSE = 1.0  # seconds between two compilations that are shown as one
 PER_SECOND = 8  # how often lines are rewritten on a terminal
 LEAST_BAR, WIDEST_BAR = 8, 24  # characters
@@ -35,6 +34,8 @@ Row = Sequence[Field]
 
 class StatusLines:
     """Shows rows while its context is open, and asks for them again and again; ``rows`` may be called in any thread."""
+
+    before_note = BETWEEN_LINES  # seconds of compilation before a note about it where stderr is no terminal
 
     def __init__(self, rows: Callable[[], Sequence[Row]], *, quiet: bool = False) -> None:
         self.rows, self.quiet = rows, quiet
@@ -109,7 +110,7 @@ class StatusLines:
     def added(self, now: float) -> list[str]:
         """The lines to add at a time where stderr is no terminal."""
         meter, lines = _meter(), []
-        if not self._noted and meter is not None and meter.seconds - self._compiled > BEFORE_NOTE:
+        if not self._noted and meter is not None and meter.seconds - self._compiled > self.before_note:
             self._noted = True
             lines.append(COMPILING)
         if now - self._spoke >= BETWEEN_LINES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WIDTH = 100  # characters of a line where there is no terminal
+LEAST_WIDTH = 40  # characters of a line, whatever the variable COLUMNS says
 PAGE = '<pre style="white-space:pre; overflow-x:auto; line-height:1.25; font-family:monospace">{code}</pre>'
 
 
@@ -63,7 +65,10 @@ read_policy: Task[Policy] = Task("read a policy from")
 
 
 def line_width() -> int:
-    """Columns of the terminal that standard output is, or 100 where it is none."""
+    """Columns of a line: the variable COLUMNS, or the width of the terminal, or 100 where there is none."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return max(int(given), LEAST_WIDTH)
     return shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout is not None and sys.stdout.isatty() else WIDTH
 
 

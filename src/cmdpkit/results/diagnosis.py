@@ -21,7 +21,7 @@ from cmdpkit.model.validate import written_name
 from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS
 from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, odds, whole
+from cmdpkit.results.tables import Cell, Column, Table, TerminalTable, each, numbers, odds, whole
 from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
 
 BAR_WIDTH = 40  # characters of a drawing
@@ -71,8 +71,8 @@ def separation_table(rows: Sequence[Separation]) -> Table[Separation]:
 
 def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
     """Sizes, feasibility, and where every bound sits."""
-    bounds: list[RenderableType] = [EMPTY_LINE, _bounds(found), _legend(found.ranges)] if found.ranges else []
-    return Group(_sizes(name, cmdp, found), EMPTY_LINE, _verdict(cmdp, found), *bounds)
+    bounds: list[RenderableType] = [tables.EMPTY_LINE, _bounds(found), _legend(found.ranges)] if found.ranges else []
+    return Group(_sizes(name, cmdp, found), tables.EMPTY_LINE, _verdict(cmdp, found), *bounds)
 
 
 def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
@@ -118,7 +118,7 @@ def _bounds(found: Diagnosis) -> RenderableType:
     parts: list[RenderableType] = []
     for r, (worst, best), at_optimum in zip(found.ranges, ends, met, strict=True):
         bar = Text.assemble(f"  {worst:>{left}} ", drawn_range(r), f" {best}")
-        parts += [_headline(r, at_optimum), bar, Text(f"  {_in_words(r)}", style=QUIET), EMPTY_LINE]
+        parts += [_headline(r, at_optimum), bar, Text(f"  {_in_words(r)}", style=tables.QUIET), tables.EMPTY_LINE]
     return Group(*parts)
 
 
@@ -128,7 +128,7 @@ def _headline(r: TotalRange, met: Met | None) -> Text:
     if met is None:
         return Text.assemble(bound)
     if not met.binding:
-        return Text.assemble(bound, (" does not bind", QUIET))
+        return Text.assemble(bound, (" does not bind", tables.QUIET))
     return Text.assemble(bound, (" binds", tables.DRAWN), f": relaxing it gains {number(met.price)} per unit{unit}")
 
 
@@ -157,7 +157,7 @@ def drawn_range(r: TotalRange, width: int = BAR_WIDTH) -> Text:
 
 
 def _zones(free: int, priced: int, excluded: int) -> tuple[tuple[str, str], ...]:
-    return ("─" * free, "green"), ("━" * priced, "yellow"), ("╌" * excluded, "red")
+    return ("─" * free, "green"), ("━" * priced, tables.NOTICE), ("╌" * excluded, "red")
 
 
 def _legend(ranges: Sequence[TotalRange]) -> Text:
@@ -174,11 +174,11 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
         used = found.used
         how = remedy("cmdpkit.diagnose(model, separation=True)", "--separation")
         skipped = f"The optimum uses {used:,} actions; computing what each is worth is slow: {how}."
-        return Group(EMPTY_LINE, Text(skipped, style=QUIET))
+        return Group(tables.EMPTY_LINE, Text(skipped, style=tables.QUIET))
     choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: -r.weight)
     if not choices:
         return Group(
-            EMPTY_LINE, Text("There is no choice anywhere: every action of the optimum is the only one there.")
+            tables.EMPTY_LINE, Text("There is no choice anywhere: every action of the optimum is the only one there.")
         )
     hidden, forced = max(0, len(choices) - MOST_SEPARATIONS), len(rows) - len(choices)
     notes = [
@@ -198,8 +198,8 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
         if least is None
         else f"sigma_min is {at_most}{number(least)}."
     )
-    quiet = (Text(note, style=QUIET) for note in notes)
-    return Group(EMPTY_LINE, title, EMPTY_LINE, table, EMPTY_LINE, Text(told), *quiet)
+    quiet = (Text(note, style=tables.QUIET) for note in notes)
+    return Group(tables.EMPTY_LINE, title, tables.EMPTY_LINE, table, tables.EMPTY_LINE, Text(told), *quiet)
 
 
 def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.loading import parsed
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
@@ -310,6 +310,11 @@ def compare(
     their actions differ. So pairing is valid, and removes little noise. ``n`` picks the constraint of a violation;
     with None the largest counts.
     """
+    if not (isinstance(a, Group) and isinstance(b, Group)):
+        raise CmdpkitError(
+            f"compare takes two groups of runs, from study.groups(), got {quoted(a)} and {quoted(b)}; "
+            "compare_policies(model, policies) compares policies"
+        )
     if test not in ("sign-flip", "t"):
         raise CmdpkitError(f"test is {test!r}, expected 'sign-flip' or 't'")
     ends = [{record.run.seed: _end(record, name, n) for record in group.records} for group in (a, b)]

@@ -14,7 +14,7 @@ from rich.text import Text
 from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.results import tables
 from cmdpkit.results.groups import CERTIFIED, GAPS, MEANINGS, UNSAFE, Group, curve_name, groups, remarks
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, whole
+from cmdpkit.results.tables import EMPTY_LINE, NOTICE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number, short
 
 MOST_DECISIONS = 8  # stochastic decisions that are listed
@@ -136,8 +136,8 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
         _policies(records),
     ]
     notes = dict.fromkeys(note for record in records for note in record.notes)
-    parts += [Text(remark, style="yellow") for remark in remarks(groups(records))]
-    parts += [Text(f"note: {note}", style="yellow") for note in notes]
+    parts += [Text(remark, style=NOTICE) for remark in remarks(groups(records))]
+    parts += [Text(f"note: {note}", style=NOTICE) for note in notes]
     parts.append(Text(f"{duration(sum(r.seconds for r in records))} of learning in all.", style=QUIET))
     return Lines(*parts)
 
@@ -183,7 +183,7 @@ def _certified(record: RunRecord, found: Certificate) -> list[Text]:
         lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {bounded(c)} {words[safe]}"))
     if found.since is not None:
         mixed = f"These intervals mix what was seen before and after the change at about episode {found.since:,}"
-        lines.append(Text(f"  {mixed}: nothing is certain of the environment as it is now", style="yellow"))
+        lines.append(Text(f"  {mixed}: nothing is certain of the environment as it is now", style=NOTICE))
     return lines
 
 

@@ -62,6 +62,11 @@ class Met(NamedTuple):
         return self.constraint.sign * (self.total - self.constraint.total) / self.constraint.scale
 
     @property
+    def judgement(self) -> str:
+        """Whether the bound costs something, in words."""
+        return "binding" if self.binding else "not binding" if self.visible_slack else "met exactly, costs nothing"
+
+    @property
     def visible_slack(self) -> float:
         """The same, but 0 within the tolerance: what counts as met is shown as met."""
         return 0.0 if abs(self.slack) * self.constraint.scale <= self.tolerance else self.slack
@@ -88,7 +93,7 @@ def constraint_table(found: Solution) -> Table[Met]:
         numbers("price", "price", "What the value gains per unit by which the bound is relaxed, in the unit in which "
                 "it was given.", lambda m: m.price),
         Column("binding", "", "Whether the bound costs something.", lambda m: m.binding,
-               each(lambda binds: "binding" if binds else "not binding"),
+               lambda values, _: [Cell(m.judgement) for m in rows],
                tone=lambda m: "alert" if m.binding else "quiet"),
     ), rows)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A study: finished runs, to be looked at together, and their folder with models, title and published figures."""
+"""A study: finished runs, to be looked at together, and their folder with models and a title."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
 from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
-from cmdpkit.results.published import Claim, Row
 from cmdpkit.results.statistics import LEVEL
 from cmdpkit.results.study_tables import Aggregate, GridRow, Pair
-from cmdpkit.results.tables import EMPTY_LINE, Table, TerminalTable, joined
+from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
 if TYPE_CHECKING:
@@ -58,21 +57,18 @@ class Study(Shown):
     """Finished runs, to be looked at together.
 
     ``models`` maps names of environments, or fingerprints, to models, for what a record alone cannot show (boards,
-    prices); those that cmdpkit can load by name need not be given. ``published`` are figures from elsewhere to show
-    beside those of the runs.
+    prices); those that cmdpkit can load by name need not be given.
     """
 
     records: tuple[RunRecord, ...]  # the finished runs
     models: Mapping[str, CMDP] | None = None  # models by the name of their environment, or by fingerprint
     failures: tuple[Failure, ...] = ()  # runs that did not finish
-    published: tuple[Row, ...] = ()  # figures published elsewhere
     title: str = ""  # heading of the report
-    claims: tuple[Claim, ...] = ()  # claims published elsewhere, with verdicts
     labels: Mapping[str, str] | None = None  # what algorithms and problems are called, see `with_labels`
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], models: Mapping[str, CMDP] | None = None) -> Study:
-        """Every finished run in a folder and those below it, with the models, title and published figures there.
+        """Every finished run in a folder and those below it, with the models and the title there.
 
         Runs are in the order of the experiment that made them; others follow by environment, algorithm and seed.
         """
@@ -84,7 +80,7 @@ class Study(Shown):
         orders = [load_settings(path.parent).order for path in sorted(Path(folder).rglob(SETTINGS))]
         place = {key: i for i, key in enumerate(dict.fromkeys(key for order in orders for key in order))}
         records = tuple(sorted(records, key=lambda record: place.get(group_key(record.run), len(place))))
-        return cls(records, known, failures, settings.published, settings.title, settings.claims)
+        return cls(records, known, failures, settings.title)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -113,14 +109,8 @@ class Study(Shown):
         kept = _chosen(of_algo, algos, "algorithm") & _chosen(of_env, envs, "environment")
         records = tuple(record for record in self.records if record.run.key in kept)
         runs = {(record.run.env, record.run.algo) for record in records}
-        worlds = {env for env, _ in runs}
-        return replace(
-            self,
-            records=records,
-            failures=tuple(x for x in self.failures if (x.run.env, x.run.algo) in runs),
-            published=tuple(row for row in self.published if row.env in worlds),
-            claims=tuple(claim for claim in self.claims if claim.env in worlds),
-        )
+        failures = tuple(x for x in self.failures if (x.run.env, x.run.algo) in runs)
+        return replace(self, records=records, failures=failures)
 
     @property
     def names(self) -> list[str]:
@@ -272,13 +262,11 @@ class Study(Shown):
         """
         return showing.draw(self, name, **options)
 
-    def to_html(
-        self, path: str | os.PathLike[str], *, title: str = "", rows: Sequence[Row] = (), overwrite: bool = False
-    ) -> Path:
-        """Write the report, one file that needs no network; ``rows`` replace the study's published figures."""
+    def to_html(self, path: str | os.PathLike[str], *, title: str = "", overwrite: bool = False) -> Path:
+        """Write the report, one file that needs no network."""
         from cmdpkit.results.report import render
 
-        page = render(self, title=title or self.title, rows=rows or self.published)
+        page = render(self, title=title or self.title)
         return write_text(path, page, overwrite=overwrite)
 
     def to_pandas(self) -> Any:
@@ -334,7 +322,7 @@ def tables_of(study: Study) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for table in study.summary():
         parts += [EMPTY_LINE, Text(printable(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
-    return [*parts, EMPTY_LINE, *(Text(remark, style="yellow") for remark in study.remarks())]
+    return [*parts, EMPTY_LINE, *(Text(remark, style=NOTICE) for remark in study.remarks())]
 
 
 def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
@@ -342,7 +330,7 @@ def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
     parts: list[RenderableType] = []
     for table in tables:
         parts += [Text(printable(table.title), style="bold"), EMPTY_LINE, TerminalTable(table), EMPTY_LINE]
-    return Lines(*parts, *(Text(remark, style="yellow") for remark in study.remarks()))
+    return Lines(*parts, *(Text(remark, style=NOTICE) for remark in study.remarks()))
 
 
 def study_text(study: Study) -> RenderableType:
@@ -366,14 +354,7 @@ class Settings:
     """How a study is to be shown."""
 
     title: str = ""  # heading of the report
-    published: tuple[Row, ...] = ()  # figures published elsewhere, next to those of the runs
-    claims: tuple[Claim, ...] = ()  # claims published elsewhere, with verdicts
     order: tuple[str, ...] = ()  # `group_key` of every group, in the order of the experiment
-
-
-def save_settings(folder: Folder, title: str, published: Iterable[Row] = (), claims: Iterable[Claim] = ()) -> None:
-    """Keep what a report needs in addition to the records; earlier data are replaced, except for the order of runs."""
-    _save(folder, Settings(title, tuple(published), tuple(claims), load_settings(folder).order))
 
 
 def save_order(folder: Folder, runs: Iterable[Run], title: str) -> None:
@@ -385,9 +366,7 @@ def save_order(folder: Folder, runs: Iterable[Run], title: str) -> None:
 
 
 def _save(folder: Folder, settings: Settings) -> None:
-    body: dict[str, Any] = {"title": settings.title, "published": [row.to_dict() for row in settings.published]}
-    body["claims"] = [claim.to_dict() for claim in settings.claims]
-    body["order"] = list(settings.order)
+    body: dict[str, Any] = {"title": settings.title, "order": list(settings.order)}
     make_folder(Path(folder))
     write_text(Path(folder, SETTINGS), document(SETTINGS_KIND, body), overwrite=True)
 
@@ -398,9 +377,7 @@ def load_settings(folder: Folder) -> Settings:
     if not path.exists():
         return Settings(Path(folder).resolve().name)
     body = opened(path, SETTINGS_KIND)
-    claims = tuple(Claim.of(table) for table in body.get("claims", ()))  # earlier files have none
-    published = tuple(Row.of(table) for table in body["published"])
-    return Settings(body["title"], published, claims, tuple(body.get("order", ())))
+    return Settings(body["title"], tuple(body.get("order", ())))
 
 
 def load_models(folder: Folder, records: Iterable[RunRecord]) -> dict[str, CMDP]:

@@ -12,11 +12,11 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Scalar
 from cmdpkit.results import groups, tables
 from cmdpkit.results.groups import KINDS, Group, check_metric, curve_name, finals, larger_is_better, scores, slope
-from cmdpkit.results.published import ONE_RUN
 from cmdpkit.results.statistics import SeedMean, aggregated, holm, seed_mean
 from cmdpkit.results.tables import Cell, Column, Share, Table, each, means, numbers, rounded, share, whole
 from cmdpkit.results.wording import label, short
 
+ONE_RUN = "one run (deterministic)"  # in place of a number of seeds, where seeds make no difference
 FRESH = "The mean total of fresh episodes of the final policy."
 
 

@@ -30,8 +30,9 @@ R = TypeVar("R")
 # An entry like any other, a name to look up, one to notice, one to skip, the best of its row.
 Tone = Literal["", "name", "alert", "quiet", "best"]
 MISSING = "–"
-TAKEN, DRAWN, QUIET = "bold cyan", "bold yellow", "dim"  # a certain action, one left to chance, what matters less
-STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": "yellow", "quiet": QUIET, "best": "bold"}
+TAKEN, DRAWN, QUIET = "bold cyan", "bold magenta", "dim"  # a certain action, one left to chance, what matters less
+NOTICE = "magenta"  # legible on black and on white
+STYLES: dict[Tone, str] = {"": "", "name": TAKEN, "alert": NOTICE, "quiet": QUIET, "best": "bold"}
 NAME_WIDTH, WORD_WIDTH = 18, 24  # characters of a name and of a word that are not folded in a table that is too wide
 EMPTY_LINE = Text()
 

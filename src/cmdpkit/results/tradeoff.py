@@ -9,10 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.tradeoff import Tradeoff
+from cmdpkit.model.showing import line_width
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers
 from cmdpkit.results.wording import bounded, label, number
 
-BAR_WIDTH = 40  # characters of the longest bar
+BAR_WIDTH, LEAST_BAR = 40, 12  # characters of the longest bar, and the least that a narrow terminal leaves
+TABLE_WIDTH = 40  # characters of a line that the numbers take
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -32,7 +34,7 @@ def tradeoff_table(found: Tradeoff) -> Table[dict[str, Any]]:
 
 
 def tradeoff(name: str, found: Tradeoff) -> RenderableType:
-    """The best value for every bound, as numbers and as bars from the least value to the greatest."""
+    """The best value for every bound, as numbers and as bars."""
     c = found.constraint
     title = Text.assemble((label(name), "bold"), f": the best value for every bound on {label(c.name)}")
     parts: list[RenderableType] = [title, Text(f"The model itself asks for {bounded(c)}.", style=QUIET)]
@@ -45,25 +47,28 @@ def tradeoff(name: str, found: Tradeoff) -> RenderableType:
 
 
 def _with_bars(table: Table[dict[str, Any]]) -> Table[dict[str, Any]]:
-    """The table with a bar for every value, from the least to the greatest."""
-    values = [row["value"] for row in table.rows]
-    low, spread = min(values), max(values) - min(values)
+    """The table with a bar from 0 to every value."""
+    values = [0.0, *(row["value"] for row in table.rows)]
+    low, spread = min(values), (max(values) - min(values)) or 1.0
+    width = max(LEAST_BAR, min(BAR_WIDTH, line_width() - TABLE_WIDTH))
 
     def drawn(value: float) -> str:
-        return bar((value - low) / spread if spread > 0 else 1.0)
+        return bar((min(value, 0.0) - low) / spread, (max(value, 0.0) - low) / spread, width)
 
     column: Column[dict[str, Any]] = Column("bar", "", "The value as a bar.", lambda row: row["value"], each(drawn))
     return replace(table, columns=(*table.columns, column))
 
 
-def bar(share: float, width: int = BAR_WIDTH) -> str:
-    """A bar of ``share`` of the width, to an eighth of a character; never quite empty.
+def bar(first: float, last: float, width: int = BAR_WIDTH) -> str:
+    """A bar between two shares of the width; one that begins at 0 is never quite empty, and is as long as
+    eighths of a cell allow.
 
-    >>> bar(0.5, 4), bar(0.0, 4)
-    ('██', '▏')
+    >>> bar(0.0, 0.5, 4), bar(0.0, 0.0, 4), bar(0.25, 1.0, 4)
+    ('██', '▏', ' ███')
     """
-    whole, eighths = divmod(max(1, round(8 * width * share)), 8)
-    return "█" * whole + EIGHTHS[eighths].strip()
+    blank = round(width * first)
+    whole, eighths = divmod(max(1 if blank == 0 else 0, round(8 * width * last) - 8 * blank), 8)
+    return " " * blank + "█" * whole + EIGHTHS[eighths].strip()
 
 
 def tradeoff_data(name: str, found: Tradeoff) -> dict[str, Any]:

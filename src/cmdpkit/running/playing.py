@@ -20,6 +20,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, RunFailed, printable
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.learners import Learner, name_of
+from cmdpkit.learners._account import ActionIndex, StateIndex, UnitTotals
 from cmdpkit.learners._note import Note
 from cmdpkit.model.compiled import COMPILE_METER
 from cmdpkit.model.policy import Policy
@@ -53,7 +54,6 @@ FIRST_STAGE = 1000  # episodes of the first stage of an anytime run, see `Spec.a
 EVALUATION_EPISODES = 1000  # episodes of the final policy, in addition to those of the run
 CONFIDENCE_LEVEL = 0.95  # of every interval of the evaluation
 EVALUATION_STREAM = 1  # key of the stream, which makes its random numbers independent of those of the run
-UNIT_SCALE = ", unit scale"  # end of the name of an explanation that has one number per constraint in unit scale
 
 Part = TypeVar("Part")
 
@@ -352,22 +352,16 @@ def in_users_units(note: str | Note, world: World, *, changed: bool = False) -> 
 def in_users_names(value: Any, world: World, policy: Policy) -> Any:
     """A learner's explanation with states and actions by name instead of index, and totals in the user's units."""
     if isinstance(value, Mapping):
-        return dict(_named(key, inner, world, policy) for key, inner in value.items())
+        return {key: in_users_names(inner, world, policy) for key, inner in value.items()}
+    if isinstance(value, StateIndex):
+        return policy.states[value] if value < len(policy.states) else "(episode over)"
+    if isinstance(value, ActionIndex):
+        return policy.action_names[value]
+    if isinstance(value, UnitTotals):
+        return [x * scale.span for x, scale in zip(value, world.scales[1:], strict=True)]
     if isinstance(value, list | tuple):
         return [in_users_names(inner, world, policy) for inner in value]
     return value
-
-
-def _named(key: str | int, value: Any, world: World, policy: Policy) -> tuple[str | int, Any]:
-    """An entry of an explanation."""
-    if key == "state index":
-        return "state", policy.states[value] if value < len(policy.states) else "(episode over)"
-    if key == "action index":
-        return "action", policy.action_names[value]
-    if isinstance(key, str) and key.endswith(UNIT_SCALE):  # one total per constraint; rounds and the like are numbers
-        spans = (scale.span for scale in world.scales[1:])
-        return key.removesuffix(UNIT_SCALE), [x * span for x, span in zip(value, spans, strict=True)]
-    return key, in_users_names(value, world, policy)
 
 
 def told_slack(world: World, safe: Baseline) -> str:

@@ -65,6 +65,22 @@ def uniform(rng):
     return np.float64(next_u64(rng) >> HIGH_53) * TO_UNIT
 
 
+@inlined
+def draw(pi, i, rng):
+    """An action of row i of pi [rows, A]; a certain one takes no random number."""
+    left, last = -1.0, 0
+    for a in range(pi.shape[1]):
+        p = pi[i, a]
+        if p >= 1.0:
+            return a
+        if p > 0.0:
+            left = (uniform(rng) if left < 0.0 else left) - p
+            last = a
+            if left < 0.0:
+                return a
+    return last
+
+
 @embedded
 def _rotated(x, k):
     return (x << k) | (x >> (WORD - k))

@@ -22,6 +22,7 @@ from cmdpkit.estimate.extended import plan
 from cmdpkit.estimate.margins import HandOver, error_quantile, handed_over
 from cmdpkit.estimate.model import model_of
 from cmdpkit.learners import Source, Spec, State
+from cmdpkit.learners._account import UnitTotals
 from cmdpkit.learners._model_based.cadence import CADENCES, PlanRule, mark_planned, new_cadence, note_episode
 from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.learners._model_based.settings import Planning, SafePlanning, WithMargin, policy_of, utilities_of
@@ -219,7 +220,7 @@ class OptimisticPlanner(Planner):
         return {
             **super().explain(),
             "cells never tried": f"{cells - tried} of {cells}",
-            "margin of the policy handed over, unit scale": margin.round(6).tolist(),
+            "margin of the policy handed over": UnitTotals(margin.round(6).tolist()),
         }
 
     def _covering_plan(self) -> tuple[BoolArray, HandOver]:

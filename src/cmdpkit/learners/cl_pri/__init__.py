@@ -29,14 +29,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cmdpkit.estimate.counts import Counts, Episode, new_counts, new_episode, signal_means, with_room
+from cmdpkit.estimate.counts import Counts, Episode, new_counts, new_episode, with_room
 from cmdpkit.estimate.errors import spread
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
 from cmdpkit.estimate.margins import error_quantile, handed_over
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Source, Spec, State
-from cmdpkit.learners._closed_loop import Account, Ledger, Timetable
+from cmdpkit.learners._account import UnitTotals, decisions
+from cmdpkit.learners._closed_loop import BLIND, Account, Ledger, Timetable
 from cmdpkit.learners._episodes import EpisodeLearner
 from cmdpkit.learners._model_based.counting import certifier_of, proved
 from cmdpkit.learners._note import Note
@@ -45,8 +46,8 @@ from cmdpkit.learners.cl_pri import play, rules
 from cmdpkit.learners.cl_pri.continuing import ContinuingPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
 from cmdpkit.model.policy import one_hot
-from cmdpkit.model.tolerances import SAME_REWARD
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.policies import flow
 from cmdpkit.simulate.random import Stream
 
 __all__ = ["ClosedLoopPRI", "ContinuingPRI"]
@@ -117,7 +118,7 @@ class ClosedLoopPRI(EpisodeLearner):
     def act(self, h: int, s: int) -> int:
         """The optimistic action while exploring, then one of the block."""
         i = h * self.spec.S + s
-        return int(self.optimism.best[i] if self.exploring else play.draw(self.block, i, self._rng))
+        return int(self.optimism.best[i] if self.exploring else play.action_of(self.block, i, self._rng))
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode."""
@@ -177,14 +178,9 @@ class ClosedLoopPRI(EpisodeLearner):
         plan = best_plan(self._model(), self.spec.rho)
         if plan.feasible:
             self.optimism.prices[1:] = np.minimum(plan.prices, p.price)
-        clock.all_found = clock.new_cells <= p.new_cells * (k - clock.checked) and not self._is_blind()
+        clock.all_found = clock.new_cells <= p.new_cells * (k - clock.checked) and not self.ledger.is_blind
         clock.checked, clock.new_cells = k, 0
         return k >= self.table.explore or clock.all_found
-
-    def _is_blind(self) -> bool:
-        """Whether every step so far earned the same reward: what earns another one may be deeper in the world."""
-        earned = signal_means(self.counts, 1 + self.spec.N)[self.counts.visits > 0, 0]
-        return len(earned) > 0 and bool(np.ptp(earned) < SAME_REWARD)
 
     def _begin_stage(self) -> None:
         """An anytime run goes on: the next stage doubles its length, and explores again if there is more to find."""
@@ -362,8 +358,8 @@ class ClosedLoopPRI(EpisodeLearner):
     def _too_little_seen(self) -> list[str]:
         """Whether the episodes were too few to see what the problem has to offer."""
         clock, p, said = self.clock, self.params, []
-        if self._is_blind():
-            said.append(rules.BLIND.format(episodes=clock.episode))
+        if self.ledger.is_blind:
+            said.append(BLIND.format(episodes=clock.episode))
         if self.spec.anytime and clock.episode * p.exploration_share < self.cells:
             said.append(rules.few_episodes(clock.episode, self.cells, p, pooled=self.T == 1))
         elif not self.notes and not self.exploring and not clock.all_found:
@@ -373,7 +369,7 @@ class ClosedLoopPRI(EpisodeLearner):
 
     def explain(self) -> dict[str, Any]:
         """The run as plain values. States and actions are given by index, totals in unit scale."""
-        clock = self.clock
+        clock, cmdp, pi = self.clock, self._model().cmdp, self.recommend()
         visits = self.counts.visits.reshape(self.T, self.spec.S, self.spec.A)
         end = clock.episode if self.exploring else clock.explored
         return {
@@ -384,8 +380,8 @@ class ClosedLoopPRI(EpisodeLearner):
             "episodes of exploration": clock.explored_before + end - clock.explored_from,
             "plans": self.plans,
             "plans that could not meet the bounds": self.impossible,
-            "margin of the policy handed over, unit scale": self.now.margin.round(6).tolist(),
-            **rules.decisions(self._model().cmdp, self.recommend(), visits),
+            "margin of the policy handed over": UnitTotals(self.now.margin.round(6).tolist()),
+            **decisions(flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1), pi, visits),
         }
 
     def restore(self, state: State) -> None:

@@ -18,7 +18,7 @@ from cmdpkit.learners._closed_loop import book
 from cmdpkit.model.compiled import compiled, embedded, inlined, internal
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch, watch_policy
-from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.random import draw
 from cmdpkit.simulate.simulator import reset, step
 
 
@@ -125,7 +125,7 @@ def play_episodes(sim, meter, counts, optimism, block, ledger, episode, rng, out
         s = reset(sim, rng)
         for h in range(H):
             i = h * S + np.int64(s)
-            a = np.int64(optimism.best[i]) if exploring else np.int64(draw(block, i, rng))
+            a = np.int64(optimism.best[i]) if exploring else np.int64(action_of(block, i, rng))
             episode.states[h], episode.actions[h] = s, a
             s, x = step(sim, h, s, a, rng)
             for m in range(M):
@@ -141,21 +141,9 @@ def play_episodes(sim, meter, counts, optimism, block, ledger, episode, rng, out
 
 
 @inlined
-def draw(block, i, rng):
-    """The action to take at row i = h*S + s; where there is only one, no random number is used."""
-    if block.trying[i] >= 0:
-        return block.trying[i]
-    left, last = -1.0, 0
-    for a in range(block.plan.shape[1]):
-        p = block.plan[i, a]
-        if p >= 1.0:
-            return a
-        if p > 0.0:
-            left = (uniform(rng) if left < 0.0 else left) - p
-            last = a
-            if left < 0.0:
-                return a
-    return last
+def action_of(block, i, rng):
+    """The action to take at row i = h*S + s: the one that is tried there, or one of the plan."""
+    return block.trying[i] if block.trying[i] >= 0 else np.int64(draw(block.plan, i, rng))
 
 
 @inlined

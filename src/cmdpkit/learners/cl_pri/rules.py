@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,9 @@ from cmdpkit.estimate.model import Model, Plan, best_plan
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners._closed_loop import Account, LoopParams, Timetable, owed
-from cmdpkit.learners._note import Note
+from cmdpkit.learners._note import Note, notes_above
 from cmdpkit.learners.params import above_zero, at_least_zero
 from cmdpkit.learners.spec import Spec
-from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import LP_TOLERANCE, NO_GAIN, NO_SHORTFALL, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.policies import action_values, flow
@@ -196,10 +194,6 @@ def _last_try(mean: FloatArray, sd: FloatArray, visits: FloatArray, p: ClosedLoo
 
 # -- what a run says ---------------------------------------------------------------------------------------------------
 
-BLIND = (
-    "every step of {episodes:,} episodes earned the same reward: unless no action ever earns another one, what does "
-    "was never reached, and the problem is unsolved; more episodes may reach it"
-)
 UNFINISHED = (
     "exploration had to end after {episodes:,} episodes while it still found new actions, and {missing:,} of {cells:,} "
     "were never tried: more episodes, or a larger exploration_share, would help"
@@ -218,18 +212,12 @@ def said_of(
     They are missed in the estimated model by the last plan, at worst by the policy handed over, and per episode in what
     was realised. Where there is nothing to say yet an array, or the prices, are empty.
     """
-    said = [Note("no plan for a bound", n, by=by) for n, by in _above(planned, LP_TOLERANCE)]
-    said += [Note("not cleared", n, by=by) for n, by in _above(promised, LP_TOLERANCE)]
-    for n, by in _above(realised, NO_SHORTFALL):
-        kind = "too dear to repay" if prices[n] > p.repay_price else "exploration not repaid"
-        said.append(Note(kind, n, by=by, price=float(prices[n])))
+    said = notes_above("no plan for a bound", planned, LP_TOLERANCE)
+    said += notes_above("not cleared", promised, LP_TOLERANCE)
+    said += notes_above("too dear to repay", np.where(prices > p.repay_price, realised, 0.0), NO_SHORTFALL, prices)
+    said += notes_above("exploration not repaid", np.where(prices > p.repay_price, 0.0, realised), NO_SHORTFALL)
     dear = np.where(prices <= p.repay_price, prices, 0.0)
-    return said + [Note("repaid dearly", n, price=x) for n, x in _above(dear, p.price)]
-
-
-def _above(x: FloatArray, least: float) -> list[tuple[int, float]]:
-    """Index and value of every entry above a limit."""
-    return [(int(n), float(x[n])) for n in np.flatnonzero(x > least)]
+    return said + [Note("repaid dearly", n, price=float(x)) for n, x in enumerate(dear) if x > p.price]
 
 
 def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool) -> str:
@@ -237,28 +225,3 @@ def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool
     kind = "(state, action) pairs" if pooled else "(step, state, action) triples"
     enough = math.ceil(cells / p.exploration_share)
     return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)
-
-
-def decisions(
-    cmdp: CMDP, pi: FloatArray, visits: IntArray, *, reach: float = 1e-3, shown: int = 5
-) -> dict[str, list[dict[str, Any]]]:
-    """The decisions that draw, and the actions in use that were taken most rarely, at most `shown` of these.
-
-    States that fewer than a share `reach` of the episodes come to are left out. Where all steps share their counts
-    visits [T, S, A], a pair is named once.
-    """
-    reached = flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1) > reach
-    drawn = [
-        {"step": int(h) + 1, "state index": int(s), "action index": int(a), "probability": float(pi[h, s, a])}
-        for h, s in np.argwhere(((pi > 0).sum(axis=-1) > 1) & reached)
-        for a in np.flatnonzero(pi[h, s])
-    ]
-    used, T = (pi > 0) & reached[..., None], len(visits)
-    rarest: dict[tuple[int, ...], dict[str, int]] = {}
-    times = np.broadcast_to(visits, pi.shape)
-    for h, s, a in np.argwhere(used)[np.argsort(times[used], kind="stable")]:
-        place = {"state index": int(s), "action index": int(a), "times tried": int(times[h, s, a])}
-        rarest.setdefault((h % T, s, a), place if T == 1 else {"step": int(h) + 1, **place})
-        if len(rarest) == shown:
-            break
-    return {"stochastic decisions": drawn, "actions in use that were tried least": list(rarest.values())}

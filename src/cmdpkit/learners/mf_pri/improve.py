@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
+from cmdpkit.estimate.margins import worth
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.learners.mf_pri.play import Samples
 from cmdpkit.model.tolerances import LP_TOLERANCE
@@ -60,6 +60,17 @@ class Measured(NamedTuple):
         found: FloatArray = np.sqrt(np.maximum(np.diag(self.noise) / self.n + own, 1e-24))
         return found[1:]
 
+    @property
+    def spread(self) -> FloatArray:
+        """[N]: standard deviations of an episode's utilities."""
+        found: FloatArray = np.sqrt(np.maximum(np.diag(self.noise)[1:], 0.0))
+        return found
+
+    def worse(self, lam: FloatArray, doubt: float) -> BoolArray:
+        """[H, S, A]: actions that lose at prices lam [N], by more than `doubt` standard errors."""
+        advantage, error = self.advantage(lam)
+        return self.ok & (advantage + doubt * error < 0)
+
     def advantage(self, lam: FloatArray) -> tuple[FloatArray, FloatArray]:
         """[H, S, A] each: what actions gain at prices lam [N], and the standard error of that."""
         c, b = np.append(1.0, lam), self.base[..., None]
@@ -74,7 +85,7 @@ def view(samples: Samples, played: FloatArray, pi: FloatArray, pseudo: float, le
     samples, and so that samples that are all the same do not count as exact, one sample of the largest variance there
     can be is added to all samples of the step.
     """
-    (H, S, A), M, start = pi.shape, len(samples.totals), samples.start
+    (H, S, A), M, start = pi.shape, samples.M, samples.start
     n = max(float(start[0]), 1.0)
     rows, mean, base = samples.rows.reshape(H, S, A, -1), played / n, pi.argmax(axis=-1)
     X, spread, count = means(rows, M), covariance(rows, M), rows[..., 0, None, None]
@@ -128,24 +139,22 @@ def greedy(seen: Measured, lam: FloatArray, live: BoolArray) -> FloatArray:
 
 def handed_over(
     seen: Measured, rho: FloatArray, extra: FloatArray, live: BoolArray, fee: FloatArray, missed: float, price: float
-) -> Allocation:
-    """Among the best policies for the bounds plus -1, -1/2, 0, ... 6 standard errors, the one that is worth most.
+) -> FloatArray:
+    """Among the best policies [H, S, A] for the bounds plus -1, -1/2, 0, ... 6 standard errors, the worthiest one.
 
-    A policy is worth its value, less `missed` of the range of values times the probability that it misses a bound,
-    for every bound. The margin comes on top of `extra` [N].
+    What it is worth is said at `estimate.margins.worth`. The margin comes on top of `extra` [N].
     """
-    most, high = -np.inf, np.full(len(rho), price)
-    values = np.where(live, seen.effect[..., 0], 0.0)
-    loss = missed * float((seen.reach * (values.max(axis=-1) - values.min(axis=-1))).sum())
-    chosen = best(seen, rho, high, live, fee)
-    unit = seen.errors(chosen.p)
-    for t in np.arange(-1.0, 6.5, 0.5) if len(rho) else ():
-        answer = best(seen, rho + extra + t * unit, high, live, fee)
-        totals = seen.totals(answer.p)
-        worth = totals[0] - loss * float(ndtr((rho + extra - totals[1:]) / seen.errors(answer.p)).sum())
-        if worth > most:
-            most, chosen = worth, answer
-    return chosen
+    high, values = np.full(len(rho), price), np.where(live, seen.effect[..., 0], 0.0)
+    penalty = missed * float((seen.reach * (values.max(axis=-1) - values.min(axis=-1))).sum())
+    unit = seen.errors(best(seen, rho, high, live, fee).p)
+    margins = np.arange(-1.0, 6.5, 0.5) if len(rho) else np.zeros(1)
+    policies = [best(seen, rho + extra + t * unit, high, live, fee).p for t in margins]
+
+    def worth_of(p: FloatArray) -> float:
+        totals = seen.totals(p)
+        return worth(totals[0], (totals[1:] - rho - extra) / seen.errors(p), penalty)
+
+    return max(policies, key=worth_of)
 
 
 def fade(records: FloatArray, most: FloatArray) -> None:

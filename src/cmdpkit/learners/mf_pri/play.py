@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Spec
+from cmdpkit.learners._closed_loop import book
 from cmdpkit.learners._q_learning import (
     PriceConstants,
     find_best_everywhere,
@@ -37,38 +38,35 @@ from cmdpkit.learners._q_learning import (
     move_prices,
     nothing_learned,
 )
-from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined
-from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.compiled import compiled, embedded, inlined
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.meter import collect, watch, watch_policy
-from cmdpkit.simulate.random import uniform
+from cmdpkit.simulate.random import draw, uniform
 from cmdpkit.simulate.simulator import reset, step
 
 
-class MfPriEpisode(NamedTuple):
-    """The running episode."""
+class SampledEpisode(NamedTuple):
+    """The episode under way, and working memory for its samples."""
 
-    states: NDArray[np.uint64]  # [H+1]
-    actions: NDArray[np.uint64]  # [H]
-    deviations: BoolArray  # [H]: whether a deviation was asked for
+    states: IntArray  # [H]
+    actions: IntArray  # [H]
     signals: FloatArray  # [H, 1+N]: reward and utilities
-    total: FloatArray  # [1+N]: the return from some step on, at last of the whole episode
-    target: FloatArray  # [1+N]: the sample that is being made
+    totals: FloatArray  # [1+N]: of the whole episode
+    deviations: BoolArray  # [H]: whether a deviation was asked for
+    to_go: FloatArray  # [1+N]: the return from some step on
+    target: FloatArray  # [1+N]: the sample of a row
+
+    @classmethod
+    def of(cls, spec: Spec) -> SampledEpisode:
+        """Before the first episode."""
+        (states, actions), M = np.zeros((2, spec.H), dtype=np.int64), 1 + spec.N
+        return cls(
+            states, actions, np.zeros((spec.H, M)), np.zeros(M), np.zeros(spec.H, dtype=bool), np.zeros(M), np.zeros(M)
+        )
 
 
-def new_episode(spec: Spec) -> MfPriEpisode:
-    """Before the first episode."""
-    H, M = spec.H, 1 + spec.N
-    return MfPriEpisode(
-        states=np.zeros(H + 1, dtype=np.uint64),
-        actions=np.zeros(H, dtype=np.uint64),
-        deviations=np.zeros(H, dtype=bool),
-        signals=np.zeros((H, M)),
-        total=np.zeros(M),
-        target=np.zeros(M),
-    )
-
-
-# -- The warm-up.
+# -- WARM UP -----------------------------------------------------------------------------------------------------------
 
 
 class WarmUpRules(NamedTuple):
@@ -87,7 +85,7 @@ class OptimisticValues(NamedTuple):
     weight: FloatArray  # [1+N]: 1, and the prices lam
     drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
     lam_sum: FloatArray  # [1+N]: number of frames in the second half so far, and the sums of their prices
-    explore: FloatArray  # [1]: probability of a random action
+    explore: FloatArray  # [1]: probability of a random action, 0
     episodes: NDArray[np.int64]  # [1]: how many episodes were played
     changed: BoolArray  # [1]: whether the policy has changed since the last episode began
 
@@ -108,27 +106,18 @@ def mean_prices(values: OptimisticValues) -> FloatArray:
     return sums / frames if frames else values.weight[1:].copy()
 
 
-def values_at(spec: Spec, values: OptimisticValues, lam: FloatArray) -> FloatArray:
-    """[H, S, A]: the learned values of actions at prices lam [N], -inf where an action does not exist."""
-    found = values.cells.reshape(spec.H + 1, spec.S, spec.A, -1)[: spec.H, :, :, : 1 + spec.N]
-    return np.where(spec.allowed, found[..., 0] + found[..., 1:] @ lam, -np.inf)
-
-
 @embedded
 def _learn(values, rules, episode):
-    """Learn from an episode of the warm-up, add up its totals, and at the end of a frame move the prices."""
-    c = rules.c
-    for back in range(c.H):
-        h = c.H - ONE - back
-        for n in range(len(c.zero)):
-            episode.total[n] += episode.signals[h, n]
-        alone = not rules.shared or back == 0  # the state after the last step is not seen: it learns for itself only
-        for other in range(ONE if alone else c.H):
-            j = h if alone else c.H - ONE - other
-            i, i_next = j * c.S + episode.states[h], (j + ONE) * c.S + episode.states[h + ONE]
-            learn_cell(values, c, i, episode.actions[h], i_next, episode.signals, h)
+    """Learn from an episode of the warm-up, and at the end of a frame move the prices."""
+    c, H, S = rules.c, len(episode.states), np.int64(rules.c.S)
+    for h in range(H - 1, -1, -1):
+        alone = not rules.shared or h == H - 1  # the state after the last step is not seen: it learns for itself only
+        then = episode.states[h + 1] if h + 1 < H else 0
+        for j in range(h if alone else H - 1, h - 1 if alone else -1, -1):
+            i, i_next = np.uint64(j * S + episode.states[h]), np.uint64((j + 1) * S + then)
+            learn_cell(values, c, i, np.uint64(episode.actions[h]), i_next, episode.signals, h)
     for n in range(len(values.drive)):
-        values.drive[n] += c.rho[n] - episode.total[n + 1]
+        values.drive[n] += c.rho[n] - episode.totals[n + 1]
     values.episodes[0] += 1
     if values.episodes[0] % c.frame == 0:
         move_prices(values, c, values.episodes[0])
@@ -139,23 +128,35 @@ def _learn(values, rules, episode):
         find_best_everywhere(values, c)
 
 
-# -- Blocks of episodes with deviations.
+# -- LOOP: blocks of episodes with deviations --------------------------------------------------------------------------
 
 
-class MfPriBlock(NamedTuple):
+class SampledBlock(NamedTuple):
     """What is played in a block."""
 
-    deviation_chance: float  # probability per step that a deviation is asked for
+    chance: float  # probability per step that a deviation is asked for
     learn: bool  # whether rows, values and starts are sampled
-    certify: bool  # whether returns are sampled for the certificate of a fixed policy
-    batch: int  # how many of these returns are added up in a row of `Samples.sample`
+    certify: bool  # whether the block is in the sample of the returned policy
+    policy: FloatArray  # [H*S, A]: the policy without deviations
+    deviating: FloatArray  # [H*S, A]: what is played where a deviation is asked for
     pi: FloatArray  # [H*S, A]: what is played, deviations included, for the meter
-    cdf: FloatArray  # [H*S, A]: cumulative probabilities of the policy without deviations
-    sure: NDArray[np.uint64]  # [H*S]: its action where it has only one, else A
-    options: NDArray[np.uint64]  # [H*S, A]: actions to deviate to come first
-    choices: NDArray[np.int64]  # [H*S]: how many those are
-    ahead: FloatArray  # [(H+1)*S, 1+N]: value estimates; row H stays 0
-    known: BoolArray  # [(H+1)*S]: where they are good enough; row H is
+    ahead: FloatArray  # [H*S, 1+N]: value estimates
+    known: BoolArray  # [H*S]: where they are good enough to end a sample with
+    fresh: BoolArray  # [1]: whether the meter has not been told of it yet
+
+    @classmethod
+    def of(
+        cls, pi: FloatArray, question: BoolArray, chance: float, ends: tuple[FloatArray, BoolArray], use: str
+    ) -> SampledBlock:
+        """A block that plays pi, with deviations to the actions in question, both [H, S, A].
+
+        `use` is what it is for, "learn", "certify" or "repay"; `ends` are ahead and known.
+        """
+        A = pi.shape[-1]
+        pi, question = pi.reshape(-1, A), question.reshape(-1, A)
+        deviating = conditional(question.astype(float), pi)
+        mixed = (1 - chance) * pi + chance * deviating
+        return cls(chance, use == "learn", use == "certify", pi.copy(), deviating, mixed, *ends, np.ones(1, dtype=bool))
 
 
 class Samples(NamedTuple):
@@ -164,39 +165,18 @@ class Samples(NamedTuple):
     rows: FloatArray  # [H*S*A, record]: of what follows each action
     values: FloatArray  # [H*S, record]: of the return from each state on
     start: FloatArray  # [record]: of the return of whole episodes
-    sample: FloatArray  # [batches, 1+N]: returns of the policy handed over, each row the sum of a batch of them
-    sampled: NDArray[np.int64]  # [1]: how many returns that are
     visits: FloatArray  # [H*S]: how often the episodes of `start` came to each state
-    totals: FloatArray  # [1+N]: reward and utilities of all episodes, added up
 
+    @property
+    def M(self) -> int:
+        """Number of signals."""
+        return (math.isqrt(1 + 8 * len(self.start)) - 3) // 2
 
-def new_block(
-    pi: FloatArray,
-    question: BoolArray,
-    chance: float,
-    values: tuple[FloatArray, BoolArray],
-    learn: bool,
-    certify: bool,
-    batch: int,
-) -> MfPriBlock:
-    """A block that plays pi, with deviations to the actions in question, both [H, S, A]."""
-    A = pi.shape[-1]
-    pi, question = pi.reshape(-1, A), question.reshape(-1, A)
-    choices, cdf = question.sum(axis=-1), np.cumsum(pi, axis=-1)
-    deviating = np.where(choices[:, None] > 0, question / np.maximum(choices, 1)[:, None], pi)
-    return MfPriBlock(
-        deviation_chance=chance,
-        learn=learn,
-        certify=certify,
-        batch=batch,
-        pi=(1 - chance) * pi + chance * deviating,
-        cdf=cdf / cdf[:, -1:],
-        sure=np.where(pi.max(axis=-1) == 1.0, pi.argmax(axis=-1), A).astype(np.uint64),
-        options=np.argsort(~question, axis=-1, kind="stable").astype(np.uint64),
-        choices=choices,
-        ahead=values[0],
-        known=values[1],
-    )
+    @classmethod
+    def of(cls, spec: Spec) -> Samples:
+        """No samples yet."""
+        cells, size = spec.H * spec.S, record_size(1 + spec.N)
+        return cls(np.zeros((cells * spec.A, size)), np.zeros((cells, size)), np.zeros(size), np.zeros(cells))
 
 
 def record_size(M: int) -> int:
@@ -204,138 +184,104 @@ def record_size(M: int) -> int:
     return 1 + M + M * (M + 1) // 2
 
 
-def new_samples(spec: Spec, rows: int) -> Samples:
-    """No samples yet, with room for the rows of the certificate."""
-    H, S, A, M = spec.H, spec.S, spec.A, 1 + spec.N
-    return Samples(
-        rows=np.zeros((H * S * A, record_size(M))),
-        values=np.zeros((H * S, record_size(M))),
-        start=np.zeros(record_size(M)),
-        sample=np.zeros((rows, M)),
-        sampled=np.zeros(1, dtype=np.int64),
-        visits=np.zeros(H * S),
-        totals=np.zeros(M),
-    )
-
-
-# -- Episodes of the warm-up, where there is no block, and of blocks.
-
-
 @compiled
-def episodes(sim, meter, values, rules, block, samples, episode, rng, changed, out, first, n):
-    """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on; `changed`: is the policy new?"""
-    c = rules.c
+def play_episodes(sim, meter, values, rules, block, samples, ledger, episode, warming, rng, out, first, n):
+    """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on, in the warm-up or of the block."""
     for k in range(first, first + n):
-        if block is None:
-            watch(meter, values.changed[0], values.best, 0.0, c.usable)
-            values.changed[0] = False
+        if warming:
+            watch(meter, values.changed[0], values.best, 0.0, rules.c.usable)
         else:
-            watch_policy(meter, changed and k == first, block.pi)
+            watch_policy(meter, block.fresh[0], block.pi)
+        begin(values, block, warming)
         s = reset(sim, rng)
-        for h in range(c.H):
-            a = act(values, rules, block, episode, h, s, rng)
-            s_next, x = step(sim, h, s, a, rng)
-            for m in range(len(c.zero)):
+        for h in range(len(episode.states)):
+            a = act(values, block, episode, warming, h, np.int64(s), rng)
+            episode.states[h], episode.actions[h] = s, a
+            s, x = step(sim, h, s, a, rng)
+            for m in range(len(episode.totals)):
                 episode.signals[h, m] = sim.outcomes[x, m]
-            s = s_next
-        finish(values, rules, block, samples, episode)
-        for m in range(len(c.zero)):
-            out[m, k] = episode.total[m]
-        collect(meter, episode.total)
+        finish(values, rules, block, samples, ledger, episode, warming)
+        for m in range(len(episode.totals)):
+            out[m, k] = episode.totals[m]
+        collect(meter, episode.totals)
 
 
 @inlined
-def act(values, rules, block, episode, h, s, rng):
-    """The action to take at step h in state s: decide whether to deviate, choose, and write both down."""
-    i = np.uint64(h) * rules.c.S + np.uint64(s)
-    deviates = False
-    if block is None:
-        a = values.best[i]
+def begin(values, block, warming):
+    """The meter knows the policy of this episode."""
+    if warming:
+        values.changed[0] = False
     else:
-        deviates = block.deviation_chance > 0.0 and uniform(rng) < block.deviation_chance
-        a = _chosen(block, rules.c, i, deviates, rng)
-    episode.states[h], episode.actions[h], episode.deviations[h] = s, a, deviates
-    return a
-
-
-@embedded
-def _chosen(block, c, i, deviates, rng):
-    """An action in row i = h*S + s: one in question, if it deviates and there is any, else one of the policy."""
-    if deviates and block.choices[i] > 0:
-        return block.options[i, np.int64(uniform(rng) * block.choices[i])]
-    if block.sure[i] < c.A:
-        return block.sure[i]
-    u = uniform(rng)
-    a = ZERO
-    while u >= block.cdf[i, a]:
-        a += ONE
-    return a
+        block.fresh[0] = False
 
 
 @inlined
-def finish(values, rules, block, samples, episode):
-    """Learn from an episode that has ended; episode.total is then its return."""
-    episode.states[rules.c.H] = ZERO
-    for n in range(len(rules.c.zero)):
-        episode.total[n] = 0.0
-    if block is None:
+def act(values, block, episode, warming, h, s, rng):
+    """The action to take at step h in state s; notes whether a deviation was asked for."""
+    i = h * (len(block.known) // len(episode.states)) + s
+    if warming:
+        return np.int64(values.best[i])
+    episode.deviations[h] = block.chance > 0.0 and uniform(rng) < block.chance
+    return np.int64(draw(block.deviating if episode.deviations[h] else block.policy, i, rng))
+
+
+@inlined
+def finish(values, rules, block, samples, ledger, episode, warming):
+    """Learn from an episode that has ended."""
+    book(ledger, episode, block.certify)
+    if warming:
         _learn(values, rules, episode)
-    else:
-        _sample(rules.c, block, samples, episode)
-    for n in range(len(rules.c.zero)):
-        samples.totals[n] += episode.total[n]
+    elif block.learn:
+        _sample(block, samples, episode)
 
 
 @embedded
-def _sample(c, block, samples, episode):
-    """Samples of an episode, from its end to its start; episode.total holds the return-to-go."""
+def _sample(block, samples, episode):
+    """Samples of an episode, from its end to its start."""
+    H, S, A = len(episode.states), len(block.known) // len(episode.states), block.policy.shape[1]
     free = True  # no deviation is asked for at this step or later
-    for back in range(c.H):
-        h = c.H - ONE - back
-        i = h * c.S + episode.states[h]
+    for m in range(len(episode.totals)):
+        episode.to_go[m] = 0.0
+    for h in range(H - 1, -1, -1):
+        i = h * S + episode.states[h]
         free = free and not episode.deviations[h]
-        for n in range(len(c.zero)):
-            episode.total[n] += episode.signals[h, n]
-        if not block.learn:
-            continue
+        for m in range(len(episode.totals)):
+            episode.to_go[m] += episode.signals[h, m]
         if free:
-            _add(c, samples.values[i], episode.total)
-        if _look_ahead(c, block, episode, h):
-            _add(c, samples.rows[i * c.A + episode.actions[h]], episode.target)
-    if block.certify and samples.sampled[0] < block.batch * len(samples.sample):
-        row = samples.sampled[0] // block.batch
-        for n in range(len(c.zero)):
-            samples.sample[row, n] += episode.total[n]
-        samples.sampled[0] += 1
-    if block.learn and free:
-        _add(c, samples.start, episode.total)
-        for h in range(c.H):
-            samples.visits[h * c.S + episode.states[h]] += 1.0
+            _add(samples.values[i], episode.to_go)
+        if _look_ahead(block, episode, h, S):
+            _add(samples.rows[i * A + episode.actions[h]], episode.target)
+    if free:
+        _add(samples.start, episode.to_go)
+        for h in range(H):
+            samples.visits[h * S + episode.states[h]] += 1.0
 
 
 @embedded
-def _look_ahead(c, block, episode, h):
-    """Fill episode.target with step h's signals and what follows, up to the first known state; False at a deviation."""
-    for n in range(len(c.zero)):
-        episode.target[n] = episode.signals[h, n]
-    j = h + ONE
-    while not block.known[j * c.S + episode.states[j]]:
+def _look_ahead(block, episode, h, S):
+    """Fill episode.target with step h's signals and what follows, up to a known state; False at a deviation."""
+    H = len(episode.states)
+    for m in range(len(episode.target)):
+        episode.target[m] = episode.signals[h, m]
+    for j in range(h + 1, H):
+        i = j * S + episode.states[j]
+        if block.known[i]:
+            for m in range(len(episode.target)):
+                episode.target[m] += block.ahead[i, m]
+            return True
         if episode.deviations[j]:
             return False
-        for n in range(len(c.zero)):
-            episode.target[n] += episode.signals[j, n]
-        j += ONE
-    for n in range(len(c.zero)):
-        episode.target[n] += block.ahead[j * c.S + episode.states[j], n]
+        for m in range(len(episode.target)):
+            episode.target[m] += episode.signals[j, m]
     return True
 
 
 @embedded
-def _add(c, record, x):
+def _add(record, x):
     """One more sample x [1+N] in a record of moments."""
     record[0] += 1.0
-    i = 1 + len(c.zero)
-    for m in range(len(c.zero)):
+    i = 1 + len(x)
+    for m in range(len(x)):
         record[1 + m] += x[m]
         for n in range(m + 1):
             record[i] += x[m] * x[n]

@@ -14,7 +14,7 @@ second is not tested because its tests are those of the first, and voting ends o
 
 What the pseudo-code leaves undefined is decided so in both presets: no set is ever emptied, and the most used action
 stays; decisions with a single action are not tested; pruning ends when its episodes are used up. All departures are
-listed in `cmdpkit.paper.departures`.
+listed in reproduction/departures.py.
 
 The published grid run ends a comparison early when the smaller set's regret or violation has grown large; how large is
 not printed. Here it is as large as a run over the whole length may make it and still pass, plus what the run with all

@@ -8,6 +8,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -75,8 +76,13 @@ def matplotlib() -> Any:
 def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
     """Decorator for a function that draws a figure: it draws in this style, on top of the user's own settings."""
 
+    known = [x.name for x in signature(drawn).parameters.values() if x.kind is not x.POSITIONAL_ONLY][1:]
+
     @wraps(drawn)
     def inner(*args: Options.args, **options: Options.kwargs) -> Figure:
+        wrong = next((name for name in options if name not in known), None)
+        if wrong is not None:
+            raise CmdpkitError(f"this figure has no option {quoted(wrong)}; it has {', '.join(known)}")
         width, _ = size_of(options.get("size"))
         with matplotlib().rc_context(STYLE | (SMALL_STYLE if width is not None and width < SMALL else {})):
             return drawn(*args, **options)

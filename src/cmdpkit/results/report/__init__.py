@@ -15,14 +15,12 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.groups import Group, curve, scores
-from cmdpkit.results.published import Claim, Row, headlines, in_order, numbered, published_tables
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
 from cmdpkit.results.run import ledger_table
 from cmdpkit.results.statistics import LEVEL
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.results.study_tables import aggregate_table, by_problem, grid_table, group_table
-from cmdpkit.results.tables import Cell, Column, Table
 from cmdpkit.results.wording import bounded, drawn, label, number
 from cmdpkit.running.importing import PRESET as IMPORTED
 
@@ -58,12 +56,12 @@ DETAILS = (
 THINNED = "This study is large: curves are thinned, and not every seed's line or policy is on this page."
 
 
-def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: int = MOST_BYTES) -> str:
-    """The report as text, with fewer points and policies beyond ``limit`` bytes; published ``rows`` come first."""
+def render(study: Study, *, title: str = "", limit: int = MOST_BYTES) -> str:
+    """The report as text, with fewer points and policies beyond ``limit`` bytes."""
     if not study.records and not study.failures:
         raise CmdpkitError("there is nothing to report: no run finished and none failed")
     for detail in DETAILS:
-        made = _page(study, title, rows, detail)
+        made = _page(study, title, detail)
         if len(made.encode()) < limit:
             return made
     raise CmdpkitError(
@@ -71,7 +69,7 @@ def render(study: Study, *, title: str = "", rows: Sequence[Row] = (), limit: in
     )
 
 
-def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
+def _page(study: Study, title: str, detail: Detail) -> str:
     parts = problems(study, detail)
     first = summary(study.groups(), parts)
     tables = {f"{part['id']}-verdict": part["verdict"] for part in parts}
@@ -83,7 +81,6 @@ def _page(study: Study, title: str, rows: Sequence[Row], detail: Detail) -> str:
         tables,
         title or "Constrained MDPs: what was learned",
         runs=len(study.records),
-        published=published(rows, study.claims),
         summary=first,
         problems=parts,
         failures=study.failures,
@@ -150,27 +147,6 @@ def _problem(
             "unit": first.run.unit,
             "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
         },
-    }
-
-
-# -- figures published elsewhere ---------------------------------------------------------------------------------------
-
-
-def published(rows: Sequence[Row], claims: Sequence[Claim]) -> Plain | None:
-    """The claims; one table per kind and problem, how many figures are as published, and what was assumed."""
-    if not rows and not claims:
-        return None
-    tables = [(table.title, *_by_algorithm(table)) for table in published_tables(rows)]
-    assumptions, said = list(numbered(in_order(rows))), headlines(rows)
-    return {"claims": claims, "tables": tables, "assumptions": assumptions, "headlines": said}
-
-
-def _by_algorithm(table: Table[Row]) -> tuple[tuple[Column[Row], ...], dict[str, list[tuple[Row, tuple[Cell, ...]]]]]:
-    """The columns, and for every algorithm its rows with their cells."""
-    columns, cells = table.by_row()
-    pairs = list(zip(table.rows, cells, strict=True))
-    return columns, {
-        algo: [x for x in pairs if x[0].algo == algo] for algo in dict.fromkeys(r.algo for r in table.rows)
     }
 
 

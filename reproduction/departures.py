@@ -1,6 +1,6 @@
 """Where the presets of `pri` differ from the pseudo-code of arXiv 2309.15395, and why: one table made from the presets.
 
-A row is one step of Algorithms 1 to 5. Its cells for `theory` and `paper` are written from the parameters of these
+A row is one step of Algorithms 1 to 5. Its cells for `theory` and `printed` are written from the parameters of these
 presets for the paper's synthetic problem (K = 7,000,000), and so is whether a preset follows the print, so that the
 table cannot say anything else than what is run.
 """
@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from cmdpkit.envs.paper import synthetic
-from cmdpkit.learners.pri import pri_params
-from cmdpkit.learners.pri.presets import PRIParams, base_learner, tightening, within
-from cmdpkit.learners.spec import Spec
-from cmdpkit.learners.triple_q import TripleQParams
-from cmdpkit.results.tables import Column, Table
+import cmdpkit as ck
+from reproduction.text import table
 
 K = 7_000_000  # the paper's K in its synthetic experiment
 LENGTHS = {"theory": 3 * K, "printed": 15_000_000}  # episodes of a run with that K
@@ -26,18 +22,20 @@ class DepartureCase(NamedTuple):
     """A preset for the synthetic problem."""
 
     preset: str
-    p: PRIParams
-    base: TripleQParams  # settings of a base run of the usage phase
+    p: Any  # parameters of PRI
+    base: Any  # parameters of its first base run, in the usage phase
 
     @classmethod
     def of(cls, preset: str, **changes: object) -> DepartureCase:
         """The preset with some parameters changed."""
-        spec = Spec.of(synthetic.build(), LENGTHS[preset])
-        p = pri_params(spec, preset, changes)
-        base = base_learner(p, preset, within(spec, p.run_episodes, spec.rho, spec.allowed)).params
-        if not isinstance(base, TripleQParams):
-            raise TypeError(f"the base learner is {p.base}, the table is about triple-q")
-        return cls(preset, p, base)
+        spec = ck.learners.Spec.of(ck.load("paper/synthetic"), LENGTHS[preset])
+        learner = ck.learners.load("pri")(spec, preset=preset, **changes)
+        return cls(preset, learner.params, learner.pruning.current.params)
+
+
+def tightening(K):
+    """The paper's eps_rho."""
+    return math.log(K) ** 2 / math.sqrt(K)
 
 
 class Departure(NamedTuple):
@@ -197,17 +195,21 @@ DEPARTURES = (
 )  # fmt: skip
 
 
-def departures_table() -> Table[Departure]:
-    """Every step with what is printed, what both presets do, and why; cells that follow the print are marked."""
-    theory, printed = DepartureCase.of("theory"), DepartureCase.of("printed")
+def followed(preset):
+    """How many steps a preset does as printed."""
+    case = DepartureCase.of(preset)
+    return sum(departure.literal(case) for departure in DEPARTURES)
 
-    def cell(departure: Departure, case: DepartureCase) -> str:
+
+def departures_text():
+    """Every step with what is printed, what both presets do, and why; cells that follow the print are marked."""
+    cases = [DepartureCase.of("theory"), DepartureCase.of("printed")]
+
+    def cell(departure, case):
         return departure.cell(case) + (" (as printed)" if departure.literal(case) else "")
 
-    return Table("PRI as printed and as run (synthetic problem, K = 7,000,000)", (
-        Column("step", "step", "The step of the pseudo-code.", lambda d: d.step),
-        Column("paper", "paper", "What the paper prints.", lambda d: d.printed),
-        Column("theory", "preset theory", "What preset theory does.", lambda d: cell(d, theory)),
-        Column("printed", "preset printed", "What preset printed does.", lambda d: cell(d, printed)),
-        Column("why", "why", "The reason for a departure.", lambda d: d.why),
-    ), DEPARTURES)  # fmt: skip
+    headings = ("step", "paper", "preset theory", "preset printed", "why")
+    lines = [(d.step, d.printed, *(cell(d, case) for case in cases), d.why) for d in DEPARTURES]
+    counts = f"theory follows the print in {followed('theory')} of {len(DEPARTURES)} steps, printed in "
+    counts += str(followed("printed"))
+    return table(f"PRI as printed and as run (synthetic problem, K = {K:,}; {counts})", headings, lines)

@@ -1,0 +1,302 @@
+"""The optimum of models by functions: column generation on sweeps, and the value as a function of one bound."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.exact.columns import Columns, Optimum
+from cmdpkit.exact.infeasible import MIN_CLASH_MULTIPLIER, Infeasible
+from cmdpkit.exact.large.folder import Folder
+from cmdpkit.exact.large.one import single
+from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution
+from cmdpkit.exact.large.source import GATHER, STOP, BackwardSource, SweepSource
+from cmdpkit.exact.large.sweeps import Sweeps, wrong
+from cmdpkit.exact.progress import Report, Watch
+from cmdpkit.exact.solver import MIN_BINDING_SHARE
+from cmdpkit.model.functions import FunctionModel
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.steps import Threads
+
+GAP = 1e-6  # relative, unless another is asked for
+LEFT = 0.4  # share of the gap at which the mixture is good enough to make one policy of it
+SHARPER = 0.1  # how much more exact pricing becomes where it was too rough to go on
+ATTEMPTS = 15  # times that this happens at most
+SMALL_VALUE = 1e-3  # of the reward's unit: the gap is relative to at least this
+
+
+class SweepRound(NamedTuple):
+    """How far a solve is, in the user's units."""
+
+    number: int  # rounds so far, from 1; each finds one more policy
+    value: float  # of the best policy within the bounds that is known
+    gap: float  # proved: no policy within the bounds has a value above value + gap
+    seconds: float  # since the solve began
+    sweeps: int  # passes over all states so far
+    left: float | None  # seconds left if the gap goes on falling as it did; None at first
+
+    def __str__(self) -> str:
+        left = "" if self.left is None else f", about {self.left:.3g} s left"
+        found = "first policies" if not self.number else f"round {self.number}: value {self.value:.6g}"
+        known = f", proved to within {self.gap:.2g}" if self.number else ""
+        return f"{found}{known}, {self.sweeps:,} sweeps, {self.seconds:.1f} s{left}"
+
+
+class SweepWatch(Watch):
+    """A watch that also counts sweeps and estimates the time left."""
+
+    def __init__(self, gap: float, progress: Report | bool) -> None:
+        super().__init__(gap, progress)
+        self.now = SweepRound(0, math.nan, math.inf, 0.0, 0, None)
+        self._first: tuple[float, float] | None = None  # seconds and gap of the first round
+
+    def pulse(self, sweeps: int) -> None:
+        """Show that sweeps go on."""
+        self.now = self.now._replace(sweeps=sweeps, seconds=self.seconds)
+        self.tell(self.now)
+
+    def round(self, value: float, gap: float, goal: float) -> None:
+        """Note the end of a round."""
+        seconds, left = self.seconds, None
+        if self._first is None:
+            self._first = seconds, gap
+        elif 0 < goal < gap < self._first[1]:
+            left = (seconds - self._first[0]) * math.log(gap / goal) / math.log(self._first[1] / gap)
+        self.now = SweepRound(self.now.number + 1, value, gap, seconds, self.now.sweeps, left)
+        self.pulse(self.now.sweeps)
+
+
+class FunctionSearch:
+    """Column generation for one model; serves any bounds."""
+
+    def __init__(self, model: FunctionModel, gap: float, watch: SweepWatch, folder: Any, sweeps: Sweeps) -> None:
+        self.model, self.gap, self.watch, self.sweeps = model, gap, watch, sweeps
+        self.folder = Folder(folder, sweeps, gap)
+        kind = SweepSource if model.criterion.stationary else BackwardSource
+        self.source: SweepSource | BackwardSource = kind(sweeps, self.folder, watch.pulse)
+
+    def begin(self) -> None:
+        """Find the first columns."""
+        self.source.begin()
+        self.pool = Columns(self.source)
+
+    def goal(self, value: float) -> float:
+        """The gap that is asked for, scaled, for a scaled value."""
+        unit = float(self.pool.units[0])
+        return self.gap * max(abs(value + float(self.pool.offsets[0]) / unit), SMALL_VALUE)
+
+    def optimum(self, model: FunctionModel, share: float) -> tuple[Optimum, bool]:
+        """The best mixture under a model's bounds, to a share of the gap; False if Ctrl-C ended the search."""
+        pool, source = self.pool, self.source
+
+        def enough(best: Optimum) -> bool:
+            gap, goal = best.bound - best.value, self.goal(best.value)
+            source.gap = max(gap, 0.5 * goal)
+            self.watch.round(pool.value(best), gap * pool.units[0], goal * pool.units[0])
+            return gap <= share * goal
+
+        rho = self._reachable(model)
+        pool.so_far = None
+        try:
+            for _ in range(ATTEMPTS):
+                best = pool.maximise(rho, enough)
+                if best.bound - best.value <= share * self.goal(best.value):
+                    break
+                source.gap *= SHARPER
+        except KeyboardInterrupt:
+            if pool.so_far is None or self.sweeps.ranks.comm is not None:
+                raise
+            return pool.so_far, False
+        return best, True
+
+    def _reachable(self, model: FunctionModel) -> FloatArray:
+        """The thresholds, scaled; raises if it is proved that no policy meets them."""
+        pool, rho = self.pool, self.pool.scaled(model.rho)
+        for _ in range(ATTEMPTS):
+            possible = pool.thresholds(rho)
+            if possible is not None:
+                return possible
+            t, weights, y = pool.reach(rho, np.ones(model.N))
+            upper = pool.price(np.append(0.0, y))[0]
+            if upper < float(y @ rho):
+                raise LargeInfeasible(model, y, pool, weights)
+            self.source.gap = min(self.source.gap, max(-t, 1e-15)) * SHARPER
+            pool.columns = [self.source.refine(column) for column in pool.columns]
+        raise CmdpkitError(
+            f"not solved: the bounds are so close to what can be reached ({-t:.2g} of the range) that it is not clear "
+            "whether a policy meets them; relax one a little"
+        )
+
+    def solution(self, model: FunctionModel, policy: str) -> LargeSolution:
+        """The answer for the user."""
+        pool, units, K = self.pool, self.pool.units, model.K
+        best, complete = self.optimum(model, LEFT if policy == "one" else 1.0)
+        goal = self.goal(best.value)
+        shared = [(share, self.source.refine(c, goal) if complete else c) for share, c in pool.parts(best.weights)]
+        weights = np.array([share for share, _ in shared])
+        weights /= weights.sum()
+        values, errors = (sum(w * c.plan[i] for w, (_, c) in zip(weights, shared, strict=True)) for i in (0, 1))
+        bound = best.bound * units[0] + pool.offsets[0]
+        parts, notes = [self._part(c.choice.number) for _, c in shared], list[str]()
+        if policy == "one" and len(parts) > 1 and complete:
+            found = single(self.sweeps, parts, int(weights.argmax()), model.rho, units, bound, goal * units[0])
+            if found is not None:
+                part, values, errors = found
+                parts, weights = [part], np.ones(1)
+            else:
+                notes.append("no single policy was found that is proved as good; this is the mixture")
+        own, prices = model.signs * values, pool.prices(best.lam)
+        gap = max(0.0, bound - float(own[0] - errors[0]))
+        if complete and gap > goal * float(units[0]):
+            notes.append("rounding or the limit on rounds leaves a larger gap than was asked for")
+        return LargeSolution(
+            model,
+            LargePolicy(model, weights, tuple(parts)),
+            float(values[0]),
+            values[1:] + 0.0,
+            prices * np.array([c.scale for c in model.constraints]),
+            gap,
+            errors[:K],
+            np.maximum(model.rho - (own - errors)[1:], 0.0),
+            prices * units[1:] > MIN_BINDING_SHARE * units[0],
+            len(pool.columns),
+            self.sweeps.done,
+            self.watch.seconds,
+            "gap" if complete else "interrupted",
+            tuple(notes),
+        )
+
+    def _part(self, policy: int) -> LargePart:
+        kept = self.source.kept[policy]
+        if isinstance(self.source, BackwardSource):
+            path = None if self.folder.path is None else str(self.folder.path)
+            return LargePart(self.model, prices=kept, folder=path)
+        whole = kept if self.sweeps.ranks.comm is None else self.source.order([GATHER, policy])
+        return LargePart(self.model, whole[None])
+
+
+def solve_large(
+    model: FunctionModel,
+    gap: float | None = None,
+    threads: Threads = None,
+    policy: str = "mixture",
+    folder: str | os.PathLike[str] | None = None,
+    comm: Any = None,
+    progress: Report | bool = False,
+) -> LargeSolution:
+    """The optimum of a model by functions; `cmdpkit.solve` describes the parameters."""
+    if policy not in ("mixture", "one"):
+        raise CmdpkitError(f"policy is {quoted(policy)}, expected 'mixture' or 'one'")
+    gap = GAP if gap is None else gap
+    watch = SweepWatch(gap, progress)
+    if policy == "one" and ((comm is not None and comm.size > 1) or model.criterion.kind == "average"):
+        raise CmdpkitError(
+            "policy is 'one', which needs visits; they are for one rank, and for discounted models and those with a "
+            "horizon: leave policy out"
+        )
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _on_rank(model, gap, watch, policy, folder, Sweeps(model, threads, comm))
+    except Exception as error:
+        if comm is not None and comm.size > 1 and not isinstance(error, Infeasible):
+            print(f"cmdpkit: rank {comm.rank} of {comm.size} failed: {error}", file=sys.stderr, flush=True)
+            comm.Abort(1)
+        raise
+    finally:
+        watch.close()
+
+
+def _on_rank(
+    model: FunctionModel, gap: float, watch: SweepWatch, policy: str, folder: Any, sweeps: Sweeps
+) -> LargeSolution:
+    search = FunctionSearch(model, gap, watch, folder, sweeps)
+    ranks, N = sweeps.ranks, model.N
+    if ranks.comm is None:
+        search.begin()
+        return search.solution(model, policy)
+    numbers = np.full(6 + 4 * N + model.K, np.nan)  # what all ranks return
+    if ranks.rank == 0:
+        try:
+            search.begin()
+            found = search.solution(model, policy)
+            flat = (found.value, found.gap, found.columns, found.sweeps, found.seconds, 0.0)
+            numbers[:] = np.concatenate(
+                (flat, found.utilities, found.shadow_prices, found.tolerance, found.binds, found.errors)
+            )
+        finally:
+            search.source.order([STOP])
+            ranks.share(numbers)
+        return found
+    search.source.follow()
+    ranks.share(numbers)
+    if np.isnan(numbers[0]):
+        raise CmdpkitError("no policy meets all bounds; rank 0 says which")
+    value, gap_, columns, done, seconds = numbers[:5].tolist()
+    utilities, prices, tolerance, binds = numbers[6 : 6 + 4 * N].reshape(4, N)
+    nothing = LargePolicy(model, np.zeros(0), ())
+    return LargeSolution(
+        model, nothing, value, utilities, prices, gap_, numbers[6 + 4 * N :], tolerance, binds > 0, int(columns),
+        int(done), seconds, notes=("the policy is on rank 0",),
+    )  # fmt: skip
+
+
+class LargeInfeasible(Infeasible):
+    """No policy of a model by functions meets all bounds."""
+
+    def __init__(self, model: FunctionModel, y: FloatArray, pool: Any, weights: FloatArray) -> None:
+        totals = sum(w * c.plan[0] for w, c in pool.parts(weights))
+        self.model, self.utilities = model, totals[1:]
+        clash = [n for n in range(model.N) if y[n] > MIN_CLASH_MULTIPLIER]
+        self.conflict = tuple(model.constraints[n].name for n in clash)
+        reached = ", ".join(
+            f"{c.name} {u / c.scale:.6g}{c.unit}" for c, u in zip(model.constraints, self.utilities, strict=True)
+        )
+        asked = " and ".join(str(model.constraints[n]) for n in clash)
+        told = "cannot be met, the best policy reaches" if len(clash) == 1 else "clash; the best compromise reaches"
+        CmdpkitError.__init__(self, f"infeasible: {asked} {told} {reached}")
+
+
+class Checked(NamedTuple):
+    """What `check` looked at."""
+
+    states: int  # drawn states
+    row_error: float  # how far probabilities of a row miss 1 at most
+    lowest: FloatArray  # [1 + N], the smallest reward and signals
+    highest: FloatArray  # [1 + N], the largest ones
+
+
+def check(model: FunctionModel, states: int = 10_000) -> Checked:
+    """Check drawn states of a model by functions: positions inside the space, rows that sum to 1, finite signals.
+
+    A solve checks all states before it begins; this answers at once.
+
+    >>> import cmdpkit as ck
+    >>> def step(x, a, e):
+    ...     return (x[0] + e,), 0.5
+    >>> model = ck.EventModel((4,), ["go"], 2, step, lambda x, a: (1.0,), start=(0,), discount=0.9)
+    >>> ck.check(model)
+    Traceback (most recent call last):
+        ...
+    cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads outside of the space: ...
+    """
+    from cmdpkit.exact.large.sweeps import LARGE, kernels_of
+
+    inspect = kernels_of(model.form, model.S >= LARGE).inspect
+    drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
+    found = (
+        np.full(model.K, np.inf),
+        np.full(model.K, -np.inf),
+        np.zeros(model.K),
+        np.zeros(model.space[0], dtype=bool),
+        np.zeros(1),
+    )
+    for s in drawn.tolist():
+        problem = inspect(s, s + 1, *found)
+        if problem[0]:
+            raise wrong(model, problem)
+    return Checked(len(drawn), float(found[4][0]), found[0], found[1])
