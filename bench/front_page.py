@@ -1,8 +1,8 @@
 """The picture of the README and of the page of algorithms: the regret of learning, and an exact solution.
 
-Left, regret and violation of the published PRI, of Triple-Q and of CL-PRI on the synthetic problem of the PRI paper.
+Left, regret and violation of three model-free and two model-based learners on the synthetic problem of the PRI paper.
 Right, the exact solution of that problem: the policy with its one stochastic decision, and the optimal value against
-the bound, whose slope is the price. `python -m bench front_page` runs the three algorithms, writes what they did to
+the bound, whose slope is the price. `python -m bench front_page` runs the five algorithms, writes what they did to
 docs/figures/front.json and into the tables of both pages, and draws docs/figures/front.svg and front-phone.svg (two
 rows); `python -m bench.front_page draw` only draws.
 """
@@ -19,10 +19,12 @@ import cmdpkit as ck
 PROBLEM = "paper/synthetic"
 EPISODES = 1_000_000
 SEEDS = range(5)
-ALGORITHMS = {
-    "pri": ("PRI, as published", "#9a6a00", {}),
-    "triple-q": ("Triple-Q, authors' constants", "#7b4ba0", {"preset": "authors"}),
-    "cl-pri": ("CL-PRI, this package", "#0b6e8f", {}),
+ALGORITHMS = {  # label, kind, colour and settings
+    "pri": ("PRI, as published", "model-free", "#9a6a00", {}),
+    "triple-q": ("Triple-Q, authors' constants", "model-free", "#7b4ba0", {"preset": "authors"}),
+    "mf-pri": ("MF-PRI, this package", "model-free", "#3f7d3a", {}),
+    "ps-cmdp": ("PS-CMDP, posterior sampling", "model-based", "#b03a5b", {}),
+    "cl-pri": ("CL-PRI, this package", "model-based", "#0b6e8f", {}),
 }
 READ_AT = sorted({round(10 ** (k / 8)) for k in range(24, 49)})
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
@@ -31,7 +33,7 @@ FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 def measured() -> dict[str, object]:
     """Mean curves over the seeds, and the spread of what stands at the end."""
     runs = {}
-    for name, (_, _, settings) in ALGORITHMS.items():
+    for name, (*_, settings) in ALGORITHMS.items():
         records = [
             ck.learn(PROBLEM, name, episodes=EPISODES, seed=seed, readings=READ_AT, **settings) for seed in SEEDS
         ]
@@ -70,8 +72,8 @@ def draw(data: dict, file: Path, rows: int = 1) -> None:
         (axes[0], "regret", "Regret"),
         (axes[1], "violation", "Violation"),
     ):
-        for name, (label, colour, _) in ALGORITHMS.items():
-            ax.plot(data["episodes"], data["runs"][name][what], color=colour, label=label, lw=2)
+        for name, (label, kind, colour, _) in ALGORITHMS.items():
+            ax.plot(data["episodes"], data["runs"][name][what], color=colour, label=f"{label} ({kind})", lw=2)
         ax.axhline(0, color="0.55", lw=0.8)
         ax.set_xscale("log")
         ax.set_yscale("symlog", linthresh=100)
@@ -151,13 +153,13 @@ def _price(ax) -> None:
 def rows(data: dict) -> dict[str, str]:
     """A line of the table of both pages for every algorithm, by its label."""
     found = {}
-    for name, (label, _, _) in ALGORITHMS.items():
+    for name, (label, kind, *_) in ALGORITHMS.items():
         run = data["runs"][name]
         sums = [run["final regret"], run["final violation"]]
         shown = [f"{np.mean(x):,.0f} ({min(x):,.0f} … {max(x):,.0f})" for x in sums]
         kept = sum(utility >= 2 for utility in run["policy utility"])
         numbers = " | ".join([*shown, f"{max(run['policy lacks']):.4f}"]).replace("-", "−")
-        found[label] = f"| {label} | {numbers} | {kept} of {len(SEEDS)} |"
+        found[label] = f"| {label} | {kind} | {numbers} | {kept} of {len(SEEDS)} |"
     return found
 
 

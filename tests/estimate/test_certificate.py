@@ -164,3 +164,13 @@ def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_hand
     assert hits >= 13
     assert len(policies) > 10  # it is a different policy nearly every time
     assert np.mean(widths) < 0.75 * cmdp.H  # not vacuous even with 25 to 50 episodes
+
+
+def test_replanning_at_doublings_doubles_both_constants_of_lemma_c():
+    """Along n visits of a row, with counts that are read at powers of two: sums by hand, and they need both factors."""
+    n = np.arange(1, 2**20)
+    stale = 2.0 ** np.floor(np.log2(n))  # the count at which the bonus was computed, more than half of the count
+    assert (stale > n / 2).all()
+    roots, ones = np.cumsum(1 / np.sqrt(stale)), np.cumsum(1 / stale)
+    assert (roots <= np.sqrt(2) * 2 * np.sqrt(n)).all() and roots[-1] > 1.2 * 2 * np.sqrt(n[-1]), "81 becomes 162"
+    assert (ones <= 2 * (1 + np.log(n))).all() and ones[-1] > 1.3 * (1 + np.log(n[-1])), "8/3 becomes 16/3"

@@ -124,29 +124,36 @@ def test_a_grid_has_the_means_of_the_records_and_marks_the_smallest(many):
         many.grid(best="red")
 
 
-def test_the_best_is_marked_among_algorithms_that_keep_their_bounds():
-    """Of a, b and c, c has least regret and misses its second bound by 0.5 on average over its seeds, b is next."""
+def test_the_best_mean_is_marked_and_a_dagger_says_that_a_bound_is_missed_beyond_noise():
+    """c has least regret and misses its second bound by 0.5 +- 19 over two seeds, which is noise; d by 1 +- 0."""
     ends = {"a": (9.0, [(-1, 0), (-1, 0)]), "b": (5.0, [(-2, 3), (-2, -3)]), "c": (1.0, [(-9, 2), (-9, -1)])}
     records = [ended("e", algo, s, x + s, missed=m[s]) for algo, (x, m) in ends.items() for s in range(2)]
     study = ck.Study(tuple(records))
     grid = study.grid("strong_regret")
-    assert grid.rows[0].best == ("b",) and grid.title.endswith("; bold: the best of those that keep their bounds")
-    assert "**5.5" in grid.to_markdown() and "**1.5" not in grid.to_markdown()
+    assert grid.rows[0].best == ("c",) and grid.rows[0].missed == () and grid.title == "strong regret; bold: best mean"
+    assert "**1.5" in grid.to_markdown() and "†" not in grid.to_markdown()
     assert study.only(algos="c").grid().rows[0].best == ()
     two = ck.Study(
         tuple(r for r in records if r.run.algo == "c") + tuple(ended("e", "d", s, 0.5, missed=(1, 1)) for s in range(2))
     )
-    assert two.grid().rows[0].best == (), "no algorithm keeps its bounds"
-    assert set(two.grid("seconds").rows[0].fair) == {"c", "d"} and "bold" not in two.grid("seconds").title
+    grid = two.grid("strong_regret")
+    assert (grid.rows[0].best, grid.rows[0].missed) == (("d",), ("d",)) and "d_low" in grid.data()[0]
+    caption = "strong regret; bold: best mean; †: misses a bound, the interval of its violation is above 0"
+    assert grid.title == caption and "**0.5† ± 0**" in grid.to_markdown()
+    assert r"\textbf{\boldmath 0.5$^\dagger$ $\pm$ 0}" in grid.to_latex()
+    assert grid.to_latex().startswith(f"% {caption}; needs")
+    assert two.grid(best=None).title.startswith("strong regret; †")
+    assert two.grid("seconds").rows[0].missed == (), "time rewards no violation"
 
 
-def test_a_value_counts_only_if_the_final_policies_keep_the_bounds():
+def test_of_values_the_final_policies_are_marked_that_miss_a_bound():
     good, bad = (make_record("e", algo, 0, two_bounds()) for algo in ("good", "bad"))
     inside = tuple(c.total + c.sign for c in good.constraints)
     outside = tuple(c.total - c.sign for c in good.constraints)
     good = replace(good, policy_value=1.0, policy_utilities=inside)
     bad = replace(bad, policy_value=2.0, policy_utilities=outside)
-    assert ck.Study((good, bad)).grid("policy_value").rows[0].best == ("good",)
+    row = ck.Study((good, bad)).grid("policy_value").rows[0]
+    assert (row.best, row.missed) == (("bad",), ("bad",)), "one run: its own figure counts"
 
 
 def test_of_several_bounds_the_largest_violation_counts_unless_one_is_chosen(many):
@@ -156,8 +163,8 @@ def test_of_several_bounds_the_largest_violation_counts_unless_one_is_chosen(man
     row = many.grid("violation").data()[1]
     assert row["a"] == pytest.approx(ends.max(axis=1).mean())
     assert many.grid("violation", n=1).data()[1]["a"] == pytest.approx(ends[:, 1].mean())
-    assert many.grid("violation").title == "violation, largest of all bounds"
-    assert many.grid("violation", n=1).title == "violation of rest"
+    assert many.grid("violation", best=None).title == "violation, largest of all bounds"
+    assert many.grid("violation", n=1).title == "violation of rest; bold: best mean"
 
 
 # -- Holm --------------------------------------------------------------------------------------------------------------

@@ -175,9 +175,9 @@ class Study(Shown):
         metric : a curve, of which the end counts ("regret", "strong_violation", "unsafe_episodes" and so on), or
             "policy_value", "policy_gap", "worst_miss" or "seconds"
         best : "bold" marks the best mean of every row. That need not mean that it is truly better: see `comparison`.
-            Regret, reward and the value of the final policy are better the more a bound is missed. So of these the best
-            is marked among the algorithms that keep every bound on average over the seeds, in the totals of their runs
-            or by their final policies; where none does, none is marked.
+            Regret, reward and the value of the final policy are better the more a bound is missed. So there a dagger
+            stands beside algorithms that miss a bound: the whole interval of its violation over the seeds is above 0,
+            in the totals of their runs or by their final policies. The caption says what is marked.
         n : the constraint, from 0, where there is a number for each; by default the largest of them counts
 
         >>> import cmdpkit as ck

@@ -13,9 +13,23 @@ from cmdpkit.records.record import Scalar
 from cmdpkit.results import groups, tables
 from cmdpkit.results.groups import KINDS, Group, check_metric, curve_name, finals, larger_is_better, scores, slope
 from cmdpkit.results.statistics import SeedMean, aggregated, holm, seed_mean
-from cmdpkit.results.tables import Cell, Column, Share, Table, each, means, numbers, rounded, share, whole
+from cmdpkit.results.tables import (
+    Cell,
+    Column,
+    Share,
+    Table,
+    each,
+    means,
+    numbers,
+    rounded,
+    share,
+    whole,
+    with_ends,
+    with_interval,
+)
 from cmdpkit.results.wording import label, short
 
+DAGGER = "†"  # beside an algorithm that misses a bound
 ONE_RUN = "one run (deterministic)"  # in place of a number of seeds, where seeds make no difference
 FRESH = "The mean total of fresh episodes of the final policy."
 
@@ -214,8 +228,8 @@ class GridRow(NamedTuple):
     problem: str  # what it is called
     env: str  # the environment
     means: dict[str, SeedMean]  # by label; algorithms that were not run on it are missing
-    best: tuple[str, ...]  # labels with the best mean among `fair`, where there are several algorithms
-    fair: tuple[str, ...]  # labels that keep their bounds; all of them where the metric does not reward missing a bound
+    best: tuple[str, ...]  # labels with the best mean, where there are several algorithms
+    missed: tuple[str, ...]  # labels that miss a bound beyond noise, where the metric rewards missing a bound
 
 
 def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | None = None) -> Table[GridRow]:
@@ -224,12 +238,13 @@ def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | N
         raise CmdpkitError(f"best is {best!r}, expected 'bold' or None")
     check_metric(found, metric)
     rows = tuple(_grid_row(problem, metric, n) for problem in by_problem(found).values())
-    chosen = best is not None and any(len(row.fair) < len(row.means) and len(row.means) > 1 for row in rows)
-    told = "; bold: the best of those that keep their bounds" if chosen else ""
+    told = "; bold: best mean" if best is not None and any(row.best for row in rows) else ""
+    if any(row.missed for row in rows):
+        told += f"; {DAGGER}: misses a bound, the interval of its violation is above 0"
     return Table(_in_words(metric, found, n) + told, (
         Column("problem", "problem", "The environment, and bounds that were changed.", lambda row: row.problem),
         Column("env", "", "The environment.", lambda row: row.env, shown=False),
-        *(_of_algorithm(name, best is not None) for name in dict.fromkeys(group.label for group in found)),
+        *(_of_algorithm(name, rows, best is not None) for name in dict.fromkeys(group.label for group in found)),
     ), rows)  # fmt: skip
 
 
@@ -238,17 +253,21 @@ def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
     means = {label: seed_mean(values) for label, values in known.items() if values is not None}
     if metric.endswith(("regret", "reward")) or metric in ("policy_value", "policy_gap"):
         final = metric.startswith("policy")
-        fair = tuple(g.label for g in problem if g.label in means and groups.keeps_bounds(g, final=final))
+        missed = tuple(g.label for g in problem if g.label in means and groups.misses_bounds(g, final=final))
     else:
-        fair = tuple(means)
-    top = (max if larger_is_better(metric) else min)((means[label].mean for label in fair), default=None)
-    best = tuple(label for label in fair if means[label].mean == top) if len(means) > 1 else ()
-    return GridRow(problem[0].problem, problem[0].run.env, means, best, fair)
+        missed = ()
+    top = (max if larger_is_better(metric) else min)((x.mean for x in means.values()), default=None)
+    best = tuple(label for label, x in means.items() if x.mean == top) if len(means) > 1 else ()
+    return GridRow(problem[0].problem, problem[0].run.env, means, best, missed)
 
 
-def _of_algorithm(name: str, marked: bool) -> Column[GridRow]:
-    return means(name, label(name), "The mean over the seeds of this algorithm.", lambda row: row.means.get(name),
-                 tone=lambda row: "best" if marked and name in row.best else "")  # fmt: skip
+def _of_algorithm(name: str, rows: Sequence[GridRow], marked: bool) -> Column[GridRow]:
+    def cells(values: Sequence[SeedMean | None], narrow: bool) -> list[Cell]:
+        made = zip(with_interval()(values, narrow), rows, strict=True)
+        return [cell._replace(text=cell.text + DAGGER) if name in row.missed else cell for cell, row in made]
+
+    return numbers(name, label(name), "The mean over the seeds of this algorithm.", lambda row: row.means.get(name),
+                   cells, data=with_ends, tone=lambda row: "best" if marked and name in row.best else "")  # fmt: skip
 
 
 class Aggregate(NamedTuple):

@@ -226,7 +226,7 @@ class Table(Shown, Generic[R]):
         layout = "".join("r" if c.align == "right" else "l" for c in columns)
         if self.totals:
             body.insert(len(self.rows), r"\midrule")
-        title = f"% {label(self.title)}; needs \\usepackage{{booktabs}}"
+        title = f"% {'; '.join(map(label, self.title.split('; ')))}; needs \\usepackage{{booktabs}}"
         head = [title, rf"\begin{{tabular}}{{{layout}}}", r"\toprule", names, r"\midrule"]
         return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -376,6 +376,7 @@ _LATEX = {
     "µ": r"$\mu$",
     "…": r"\ldots{}",
     "–": "--",
+    "†": r"$^\dagger$",
 }
 
 
