@@ -93,14 +93,14 @@ def statements(certifier: Certifier, truth: Truth, pis: Iterable[FloatArray]) ->
 
 def intervals(certifier: Certifier, truth: Truth, counts: Counts) -> bool:
     """Whether every interval of the box holds, where the world is what it was declared to be."""
-    cmdp, sides = truth.cmdp, certifier.sides
+    cmdp, box, ranges = truth.cmdp, certifier.box, certifier.ranges
     H, S, A, T = cmdp.H, cmdp.S, cmdp.A, certifier.T
     P = cmdp.kernel.dense(H)[:T].reshape(T * S * A, S)
-    lo, up = np.zeros(P.shape), np.repeat(sides.unseen[:, None], S, axis=1)
+    lo, up = np.zeros(P.shape), np.repeat(box.rows.unseen[:, None], S, axis=1)
     for cell in range(len(P)):
         j = counts.head[cell]
         while j >= 0:
-            lo[cell, counts.state[j]], up[cell, counts.state[j]] = sides.lo[j], sides.up[j]
+            lo[cell, counts.state[j]], up[cell, counts.state[j]] = box.rows.lo[j], box.rows.up[j]
             j = counts.link[j]
     rows = slice(None) if T < H else slice((H - 1) * S * A)
     kept = np.all(lo[rows] <= P[rows]) and np.all(P[rows] <= up[rows])
@@ -109,8 +109,8 @@ def intervals(certifier: Certifier, truth: Truth, counts: Counts) -> bool:
         mean = np.broadcast_to(scale.to_unit(np.asarray(x)), (H, S, A))[:T].reshape(-1)
         there = np.broadcast_to(cmdp.actions, (H, S, A)).any(axis=0) if T < H else cmdp.actions
         there = np.broadcast_to(there, (T, S, A)).reshape(-1)
-        kept &= np.all((sides.least[:, m] <= mean + 1e-12) & (mean <= sides.most[:, m] + 1e-12) | ~there)
-    return bool(kept and np.all(sides.start_lo <= cmdp.mu) and np.all(cmdp.mu <= sides.start_up))
+        kept &= np.all((ranges.least[m] <= mean + 1e-12) & (mean <= ranges.most[m] + 1e-12) | ~there)
+    return bool(kept and np.all(box.start.lo <= cmdp.mu) and np.all(cmdp.mu <= box.start.up))
 
 
 class Checked(NamedTuple):

@@ -3,7 +3,6 @@
 import numpy as np
 
 from cmdpkit.estimate import counts as store
-from cmdpkit.estimate.boxes import Means, update_transition_bonus
 from cmdpkit.estimate.continuing import Seen
 from cmdpkit.estimate.counts import Counts
 
@@ -30,11 +29,12 @@ def count_move(counts: Counts, A: int, h: int, s: int, a: int, s_next: int) -> N
     store.count_move(counts, cell(counts, A, h, s, a), s_next)
 
 
-def bonus_of(means: Means, log: float, H: int) -> np.ndarray:
-    """[H, S, A]: the sums of the radii of all rows, as learners update them."""
-    bonus = np.ones((H, *means.moved.shape[1:]))
-    update_transition_bonus(means, log, bonus)
-    return bonus
+def dense_moves(counts: Counts, A: int) -> np.ndarray:
+    """[T, S, A, S]: how often each transition was seen."""
+    S, (owner, states, times) = len(counts.starts), store.entries_of(counts)
+    moves = np.zeros((len(counts.head), S), dtype=np.int64)
+    moves[owner, states] = times
+    return moves.reshape(-1, S, A, S)
 
 
 def seen(spec, moves, sums=0.0, visits=None, starts=None, state: int = 0) -> Seen:
@@ -43,7 +43,8 @@ def seen(spec, moves, sums=0.0, visits=None, starts=None, state: int = 0) -> See
     sums = np.zeros((1 + spec.N, spec.S, spec.A)) + sums
     visits = moves.sum(axis=2) if visits is None else visits
     starts = np.eye(1, spec.S, dtype=int)[0] if starts is None else np.asarray(starts)
-    return Seen(visits, moves, sums, sums**2, starts, state, spec.allowed[0], spec.restart, spec.criterion)
+    counts = store.counts_of(moves[None], visits[None], sums[:, None], sums[:, None] ** 2, starts)
+    return Seen(counts, state, spec.allowed[0], spec.restart, spec.criterion)
 
 
 def let_see(learner, moves, reward=0.0, state: int = 0) -> None:

@@ -5,6 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.estimate.continuing import Seen, mean_model
+from cmdpkit.estimate.counts import counts_of
 from cmdpkit.estimate.errors import row_shares, stationary_errors
 from cmdpkit.operators.chains import stationary_values
 
@@ -37,7 +38,8 @@ def test_the_errors_of_one_unbroken_run_are_the_spread_of_its_predictions(discou
         signals = np.concatenate((np.zeros_like(sums), sums))
         criterion = "average" if discount is None else "discounted"
         allowed, restart = np.ones((S, A), dtype=bool), 0.0 if discount is None else 1 - discount
-        seen = Seen(np.full((S, A), n), moves, signals, signals, starts, 0, allowed, restart, criterion)
+        counts = counts_of(moves[None], np.full((1, S, A), n), signals[:, None], signals[:, None], starts)
+        seen = Seen(counts, 0, allowed, restart, criterion)
         judged = {"criterion": "average"} if discount is None else {"discount": discount}
         believed = ck.CMDP(moves / n, sums[0] / n, mu=starts / 300, **judged)
         per_step = 1.0 if discount is None else 1 - discount

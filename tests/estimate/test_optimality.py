@@ -9,17 +9,17 @@ from itertools import takewhile
 import box_oracle
 import numpy as np
 import pytest
-from box_oracle import Problem
+from box_oracle import Problem, Sides, point
 from scipy.optimize import brentq
 from scipy.special import betaln
 
 import cmdpkit as ck
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.boxes import box_of
+from cmdpkit.estimate.anytime_intervals import ends_of
+from cmdpkit.estimate.boxes import drawn, total
 from cmdpkit.estimate.certificate import Certifier
-from cmdpkit.estimate.counts import counts_of, dense_moves, signal_means
+from cmdpkit.estimate.counts import counts_of, signal_means
 from cmdpkit.estimate.intervals import Intervals, UnknownCell, stated
-from cmdpkit.estimate.within import add_parts, ends_of, extreme_total
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.policy import one_hot
@@ -27,6 +27,7 @@ from cmdpkit.records.store import difference
 from cmdpkit.running.active import readings_of
 from cmdpkit.running.request import outlook, stop_of
 from cmdpkit.simulate.random import stream
+from counted import dense_moves
 
 pytestmark = pytest.mark.compiled
 NEEDED = {"opt-primal-dual": {"slack": 0.0898}}  # what a learner must be told about paper/synthetic
@@ -101,18 +102,8 @@ def seen(rng, H=3, S=3, A=2, N=1, T=None, episodes=80):
 
 def box_problem(certifier, rho):
     """The same box, dense, for the LP."""
-    sides, counts = certifier.sides, certifier.counts
-    H, S, A = certifier.allowed.shape
-    T = certifier.T
-    lo, up = np.zeros((T * S * A, S)), np.repeat(sides.unseen[:, None], S, axis=1)
-    for cell in range(T * S * A):
-        j = counts.head[cell]
-        while j >= 0:
-            lo[cell, counts.state[j]], up[cell, counts.state[j]] = sides.lo[j], sides.up[j]
-            j = counts.link[j]
-    most = np.moveaxis(sides.most.reshape(T, S, A, -1), -1, 0)
-    box = box_of(lo.reshape(T, S, A, S), up.reshape(T, S, A, S), sides.start_lo, sides.start_up)
-    return Problem(box, most[0], most[1:], rho, np.asarray(certifier.allowed), H)
+    most = certifier.most
+    return Problem(Sides.of(certifier.box), most[0], most[1:], rho, np.asarray(certifier.allowed), certifier.H)
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -131,7 +122,7 @@ def test_the_bound_on_the_optimum_is_the_lp_over_the_whole_box_and_holds_at_any_
     assert best - 1e-9 <= found.value <= best + 3e-4 * 3
     for _ in range(3):
         lam = rng.exponential(1.0, N)
-        upper = certifier._largest(np.append(1.0, lam))[0] - lam @ rho
+        upper = certifier._largest(np.append(1.0, lam)) - lam @ rho
         assert upper >= best - 1e-9
         assert upper == pytest.approx(box_oracle.optimum(x, np.append(1.0, lam), bounded=False) - lam @ rho, abs=1e-7)
 
@@ -147,7 +138,7 @@ def test_the_smallest_and_largest_totals_of_a_policy_are_those_of_the_lp(seed):
     pi = one_hot(choice, 2)
     ends, x = certifier.totals(pi), box_problem(certifier, np.zeros(1))
     x = x._replace(allowed=pi > 0)
-    least = np.moveaxis(certifier.sides.least.reshape(T, 3, 2, 2), -1, 0)
+    least = certifier.least
     for m, weights in enumerate(np.eye(2)):
         assert ends[m, 1] == pytest.approx(box_oracle.optimum(x, weights, bounded=False), abs=1e-7)
         low = -box_oracle.optimum(x._replace(r=least[0], g=least[1:]), -weights, bounded=False)
@@ -157,7 +148,7 @@ def test_the_smallest_and_largest_totals_of_a_policy_are_those_of_the_lp(seed):
 def exact_total(certifier, pi, m, sign):
     """The extreme total of a drawing policy within the intervals as they are, in exact arithmetic."""
     x = box_problem(certifier, certifier.rho)
-    signals = (certifier.sides.most if sign > 0 else certifier.sides.least)[:, m].reshape(certifier.T, 3, 2)
+    signals = (certifier.most if sign > 0 else certifier.least)[m]
     V = [Fraction(0)] * 3
 
     def expected(lo, up, V):
@@ -210,21 +201,19 @@ def test_the_parts_of_a_gap_add_up_to_what_the_intervals_add_to_the_estimate(poo
     n = moves.sum(axis=-1, keepdims=True)
     p = np.where(n > 0, moves / np.maximum(n, 1), stay)
     x = signal_means(counts, 2).T.reshape(2, T, 3, 2)
-    estimate = Problem(box_of(p, p, *2 * [counts.starts / counts.starts.sum()]), x[0], x[1:], certifier.rho, allowed, 3)
+    estimate = Problem(point(p, counts.starts / counts.starts.sum()), x[0], x[1:], certifier.rho, allowed, 3)
     mu = counts.starts / counts.starts.sum()
     weights = np.append(1.0, certifier.bound().prices)
-    upper = certifier._largest(weights)[0]
-    chosen = np.eye(2)[certifier.work.choice]
-    amounts, flow, sides = np.zeros(T * 6), np.zeros((2, 3)), certifier.sides
-    add_parts(counts, sides, sides.most, weights, chosen, 1.0, certifier.work, flow, amounts)
+    upper, pair = certifier._largest(weights), certifier._pair(weights)
+    chosen = one_hot(pair.policy.choice, 2)
+    optimism = certifier._beyond(weights, certifier.most, pair.V, chosen)
     # What the start distribution adds is no part of a cell.
-    start = upper - mu @ certifier.work.V[0, :, 0]
-    assert amounts.sum() + start == pytest.approx(upper - weights @ box_oracle.start_values(estimate, chosen, p, mu))
-    optimism = amounts.copy()
-    amounts[:] = 0
-    low = extreme_total(counts, sides, sides.least, 0, -1.0, pi, certifier.work)
-    add_parts(counts, sides, sides.least, np.eye(2)[0], pi, -1.0, certifier.work, flow, amounts)
-    start = -mu @ certifier.work.V[0, :, 0] - low
+    start = upper - mu @ pair.V[0]
+    assert optimism.sum() + start == pytest.approx(upper - weights @ box_oracle.start_values(estimate, chosen, p, mu))
+    X = np.zeros((4, 3, 1))
+    low = -total(certifier.box, -certifier.least[0], drawn(pi), X)
+    amounts = certifier._beyond(-np.eye(2)[0], certifier.least, X[..., 0], pi)
+    start = -mu @ X[0, :, 0] - low
     assert amounts.sum() + start == pytest.approx(box_oracle.start_values(estimate, pi, p, mu)[0] - low)
     parts = certifier.prove(pi).parts
     assert [part.amount for part in parts] == pytest.approx(sorted(optimism + amounts, reverse=True)[:3], rel=1e-9)

@@ -4,22 +4,23 @@ import math
 
 import numpy as np
 import pytest
+from box_oracle import Problem, Sides
 from scipy.stats import binom
 
 import cmdpkit as ck
-from cmdpkit.estimate.boxes import (
-    Means,
+from cmdpkit.estimate.counts import Counts, count_start
+from cmdpkit.estimate.radii import (
     bernstein,
     confidence_box,
+    hoeffding,
     kernel_log,
     mean_log,
     mean_radius,
-    means_of,
     start_bonus,
+    transition_bonus,
 )
-from cmdpkit.estimate.counts import Counts, count_start
-from cmdpkit.estimate.extended import plan
-from counted import bonus_of, count_move, count_step, no_counts
+from cmdpkit.learners._model_based.planner import Belief
+from counted import count_move, count_step, dense_moves, no_counts
 from instances import synthetic
 
 pytestmark = pytest.mark.compiled
@@ -52,70 +53,74 @@ def test_kernel_radii_by_hand():
 def test_mean_radii_by_hand():
     radius = mean_radius(np.array([0, 1, 4, 900]).reshape(1, 2, 2), 9.0)
     assert radius.ravel() == pytest.approx([3.0, 3.0, 1.5, 0.1], rel=1e-14)
+    assert [hoeffding(n, 9.0) for n in (0, 1, 4, 900)] == radius.ravel().tolist()
+    assert (hoeffding(0, 0.25), hoeffding(1, 0.25)) == (1.0, 0.5) == tuple(mean_radius(np.array([0, 1]), 0.25))
 
 
 @pytest.mark.parametrize("c", [0.0, 1e-6, 1.0])
 def test_where_nothing_was_seen_everything_is_possible_whatever_the_multiplier(c):
-    means = means_of(no_counts(3, 4, 2, 1), 2)
-    log = kernel_log(4, 2, 3, 100, 0.1, c)
-    box = confidence_box(means, log, 3)
+    counts, log = no_counts(3, 4, 2, 1), kernel_log(4, 2, 3, 100, 0.1, c)
+    box = box_of(counts, 2, log)
     assert (box.lo[:2] == 0).all() and (box.up[:2] == 1).all()
     assert (box.start_lo == 0).all() and (box.start_up == 1).all()
-    assert (bonus_of(means, log, 3)[:2] >= 4).all(), "S times a radius of at least 1"
-    assert (mean_radius(means.visits, log) >= 1).all()
+    assert (transition_bonus(counts, 3, 2, log)[:2] >= 4).all(), "S times a radius of at least 1"
+    assert (mean_radius(counts.visits, log) >= 1).all()
 
 
 def test_with_c_zero_only_unseen_pairs_are_uncertain():
     counts = simulated(synthetic(), np.random.default_rng(0), 3)
-    means = means_of(counts, 3)
-    box = confidence_box(means, 0.0, 3)
-    seen = means.moved > 0
+    box, moves = box_of(counts, 3, 0.0), dense_moves(counts, 3)
+    seen = moves.any(axis=-1)
     assert seen.any() and not seen[:2].all()
-    np.testing.assert_array_equal(box.lo[seen], means.p[seen])
-    np.testing.assert_array_equal(box.up[seen], means.p[seen])
+    p = moves[seen] / moves[seen].sum(axis=-1, keepdims=True)
+    np.testing.assert_array_equal(box.lo[seen], p)
+    np.testing.assert_array_equal(box.up[seen], p)
     assert (box.up[:2][~seen[:2]] == 1).all()
 
 
-def radii(means: Means, log: float) -> np.ndarray:
-    """beta_p for three steps, by its formula in NumPy."""
-    n = np.maximum(means.moved, 1)[..., None]
-    beta = 2 * np.sqrt(means.p * (1 - means.p) * log / n) + 14 / 3 * log / n
-    beta = np.where(means.moved[..., None] == 0, np.maximum(beta, 1.0), beta)
-    if len(beta) == 3:
-        beta[2] = 0.0
-    return beta
+def box_of(counts: Counts, A: int, log: float) -> Sides:
+    """The box of three steps, written out."""
+    return Sides.of(confidence_box(counts, 3, A, log))
+
+
+def radii(counts: Counts, log: float) -> tuple[np.ndarray, np.ndarray]:
+    """p_hat and beta_p, by its formula in NumPy."""
+    moves = dense_moves(counts, 3)
+    moved = moves.sum(axis=-1, keepdims=True)
+    n = np.maximum(moved, 1)
+    p = moves / n
+    beta = 2 * np.sqrt(p * (1 - p) * log / n) + 14 / 3 * log / n
+    return p, np.where(moved == 0, np.maximum(beta, 1.0), beta)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_box_is_the_estimate_and_its_radius_cut_to_probabilities(pooled):
-    means = means_of(simulated(synthetic(), np.random.default_rng(1), 30, pooled=pooled), 3)
-    log = kernel_log(3, 3, 3, 30, 0.1, 0.05)
-    radius = radii(means, log)
-    box = confidence_box(means, log, 3)
-    np.testing.assert_allclose(box.lo, np.clip(means.p - radius, 0, 1), atol=1e-15)
-    np.testing.assert_allclose(box.up, np.clip(means.p + radius, 0, 1), atol=1e-15)
+    counts = simulated(synthetic(), np.random.default_rng(1), 30, pooled=pooled)
+    log, mu = kernel_log(3, 3, 3, 30, 0.1, 0.05), counts.starts / 30
+    (p, radius), box = radii(counts, log), box_of(counts, 3, log)
+    np.testing.assert_allclose(box.lo, np.clip(p - radius, 0, 1), atol=1e-15)
+    np.testing.assert_allclose(box.up, np.clip(p + radius, 0, 1), atol=1e-15)
     assert (box.lo.sum(axis=-1) <= 1 + 1e-12).all() and (box.up.sum(axis=-1) >= 1 - 1e-12).all()
     assert 0 < (box.lo > 0).mean() < 1 and 0 < (box.up < 1).mean() < 1, "some are cut, some are not"
-    spread = 2 * np.sqrt(means.mu * (1 - means.mu) * log / 30) + 14 / 3 * log / 30
-    np.testing.assert_allclose(box.start_lo, np.clip(means.mu - spread, 0, 1), atol=1e-15)
-    np.testing.assert_allclose(box.start_up, np.clip(means.mu + spread, 0, 1), atol=1e-15)
-    assert start_bonus(means, log) == pytest.approx(spread.sum(), rel=1e-14)
+    spread = 2 * np.sqrt(mu * (1 - mu) * log / 30) + 14 / 3 * log / 30
+    np.testing.assert_allclose(box.start_lo, np.clip(mu - spread, 0, 1), atol=1e-15)
+    np.testing.assert_allclose(box.start_up, np.clip(mu + spread, 0, 1), atol=1e-15)
+    assert start_bonus(counts.starts, log) == pytest.approx(spread.sum(), rel=1e-14)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_bonus_of_a_pair_is_the_sum_of_its_radii_and_none_at_the_last_step(pooled):
-    means = means_of(simulated(synthetic(), np.random.default_rng(2), 20, pooled=pooled), 3)
-    bonus = bonus_of(means, 2.0, 3)
+    counts = simulated(synthetic(), np.random.default_rng(2), 20, pooled=pooled)
+    bonus = transition_bonus(counts, 3, 3, 2.0)
     assert bonus.shape == (3, 3, 3)
     assert not bonus[2].any()
     for h in range(2):
-        np.testing.assert_allclose(bonus[h], radii(means, 2.0)[0 if pooled else h].sum(axis=-1), rtol=1e-14)
+        np.testing.assert_allclose(bonus[h], radii(counts, 2.0)[1][0 if pooled else h].sum(axis=-1), rtol=1e-14)
 
 
 def test_with_one_step_there_is_no_transition_at_all():
     for pooled in (False, True):
-        means = means_of(no_counts(1, 2, 2, 1, pooled=pooled), 2)
-        assert not bonus_of(means, 5.0, 1).any()
+        assert not transition_bonus(no_counts(1, 2, 2, 1, pooled=pooled), 1, 2, 5.0).any()
 
 
 def simulated(cmdp: ck.CMDP, rng: np.random.Generator, episodes: int, *, pooled: bool = False) -> Counts:
@@ -138,14 +143,15 @@ def play(cmdp: ck.CMDP, counts: Counts, rng: np.random.Generator) -> None:
             count_move(counts, cmdp.A, h, before, a, s)
 
 
-def covered(cmdp: ck.CMDP, means: Means, K: int, delta: float, c: float) -> bool:
+def covered(cmdp: ck.CMDP, counts: Counts, K: int, delta: float, c: float) -> bool:
     """Whether kernel, start distribution, rewards and utilities all lie within their radii."""
-    box = confidence_box(means, kernel_log(cmdp.S, cmdp.A, cmdp.H, K, delta, c), cmdp.H)
-    radius = mean_radius(means.visits, mean_log(cmdp.S, cmdp.A, cmdp.H, cmdp.N, K, delta, c))
+    box = box_of(counts, cmdp.A, kernel_log(cmdp.S, cmdp.A, cmdp.H, K, delta, c))
+    belief = Belief.of(counts, cmdp.A)
+    radius = mean_radius(belief.visits, mean_log(cmdp.S, cmdp.A, cmdp.H, cmdp.N, K, delta, c))
     inside = (box.lo - 1e-12 <= cmdp.P) & (box.up + 1e-12 >= cmdp.P)
     start = (cmdp.mu >= box.start_lo - 1e-12) & (cmdp.mu <= box.start_up + 1e-12)
-    means_hold = (np.abs(means.r - cmdp.r) <= radius).all() and (np.abs(means.g - cmdp.g) <= radius).all()
-    return bool(inside[:-1].all() and start.all() and means_hold)
+    means_hold = np.abs(belief.signals - np.concatenate((cmdp.r[None], cmdp.g))) <= radius
+    return bool(inside[:-1].all() and start.all() and means_hold.all())
 
 
 @pytest.mark.long
@@ -163,8 +169,7 @@ def test_the_truth_is_covered_in_every_episode_with_the_stated_probability():
         for k in range(K):
             play(cmdp, counts, rng)
             if k % 4 == 3:
-                means = means_of(counts, 3)
-                holds = {c: ok and covered(cmdp, means, K, delta, c) for c, ok in holds.items()}
+                holds = {c: ok and covered(cmdp, counts, K, delta, c) for c, ok in holds.items()}
         failures = {c: n + (not holds[c]) for c, n in failures.items()}
     allowed = binom.ppf(1 - 1e-6, runs, delta)
     assert failures[1.0] <= allowed < failures[0.01]
@@ -176,11 +181,11 @@ def test_a_plan_in_a_box_that_holds_the_truth_is_feasible_and_at_least_as_good_a
     optimum = ck.solve(cmdp).value
     held = 0
     for run in range(15):
-        means = means_of(simulated(cmdp, np.random.default_rng([10, run]), 40 * (run + 1)), 3)
-        box = confidence_box(means, kernel_log(3, 3, 3, 1000, 0.1, 0.1), 3)
+        counts = simulated(cmdp, np.random.default_rng([10, run]), 40 * (run + 1))
+        box = box_of(counts, 3, kernel_log(3, 3, 3, 1000, 0.1, 0.1))
         inside = (box.lo <= cmdp.P) & (box.up >= cmdp.P)
         if inside[:2].all() and (cmdp.mu >= box.start_lo).all() and (cmdp.mu <= box.start_up).all():
             held += 1
-            found = plan(box, cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H)
+            found = Problem(box, cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).plan()
             assert found.feasible and found.value >= optimum - 1e-9
     assert held >= 10

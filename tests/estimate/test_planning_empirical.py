@@ -4,10 +4,17 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+from box_oracle import Sides
 
-from cmdpkit.estimate.boxes import confidence_box, means_of, new_belief, point, refresh
+from cmdpkit.estimate.anytime_intervals import AllTimes
+from cmdpkit.estimate.boxes import grown, new_box, update_box
 from cmdpkit.estimate.counts import Counts, compare_move, compare_signals, count_start
-from counted import bonus_of, cell, count_move, count_step, no_counts
+from cmdpkit.estimate.frequencies import frequencies
+from cmdpkit.estimate.radii import Bernstein
+from cmdpkit.learners._model_based.planner import Belief
+from cmdpkit.operators.row_lists import matrix_of
+from cmdpkit.operators.rows import expect, push, row_of
+from counted import cell, count_move, count_step, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 2, 2
@@ -43,26 +50,43 @@ def test_estimates_are_the_means_of_the_observations(pooled):
             earned[place].append(signals)
             if h + 1 < H:
                 successors[place].append(episode[h + 1][0])
-    means = means_of(counts, A)
-    assert means.p.shape == (1 if pooled else H, S, A, S)
-    assert means.episodes[0] == 40
+    belief = Belief.of(counts, A)
+    P = matrix_of(belief.model.rows, S).toarray().reshape(-1, S, A, S)
+    assert P.shape == (1 if pooled else H, S, A, S)
+    assert belief.episodes == 40
     starts = Counter(episode[0][0] for episode in seen)
-    assert means.mu == pytest.approx([starts[s] / 40 for s in range(S)])
-    for place in np.ndindex(means.r.shape):
-        assert means.visits[place] == len(earned[place])
-        assert means.moved[place] == len(successors[place])
+    assert matrix_of(belief.model.start, S).toarray()[0] == pytest.approx([starts[s] / 40 for s in range(S)])
+    for place in np.ndindex(belief.visits.shape):
+        assert belief.visits[place] == len(earned[place])
+        assert belief.moved[place] == len(successors[place])
         expected = np.mean(earned[place], axis=0) if earned[place] else np.zeros(1 + N)
-        assert (means.r[place], *means.g[:, *place]) == pytest.approx(tuple(expected))
+        assert belief.signals[:, *place] == pytest.approx(expected)
         to = Counter(successors[place])
         n = len(successors[place])
-        assert means.p[place] == pytest.approx([to[s] / n if n else 1 / S for s in range(S)])
+        assert P[place] == pytest.approx([to[s] / n if n else float(s == place[1]) for s in range(S)])
 
 
-def test_before_any_data_everything_is_uniform_or_zero():
-    counts = no_counts(H, S, A, N)
-    means = means_of(counts, A)
-    assert (means.p == 0.25).all() and (means.mu == 0.25).all()
-    assert not means.r.any() and not means.g.any() and not means.visits.any() and not means.moved.any()
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_counts_as_rows_are_the_frequencies_divided_by_one_more_if_asked(pooled, extra):
+    rng, counts = np.random.default_rng(5), no_counts(H, S, A, N, pooled=pooled)
+    for episode in episodes(rng, 25):
+        count(counts, episode)
+    rows, P = frequencies(counts, A, extra), matrix_of(Belief.of(counts, A).model.rows, S).toarray()
+    V = rng.normal(size=S)
+    for h, s, a in np.ndindex(H, S, A):
+        i, row, out = cell(counts, A, h, s, a), row_of(rows, h, s, a), np.zeros(S)
+        p = P[i] * counts.moves[i] / (counts.moves[i] + 1) if extra else P[i]
+        push(rows, row, 0.5, out)
+        assert out == pytest.approx(0.5 * p) and expect(rows, row, V, 2.0) == pytest.approx(2.0 + p @ V)
+
+
+def test_before_any_data_the_start_is_uniform_and_nothing_moves():
+    belief = Belief.of(no_counts(H, S, A, N), A)
+    stays = np.broadcast_to(np.eye(S)[:, None], (H, S, A, S))
+    np.testing.assert_array_equal(matrix_of(belief.model.rows, S).toarray().reshape(H, S, A, S), stays)
+    assert (matrix_of(belief.model.start, S).toarray() == 0.25).all()
+    assert not belief.signals.any() and not belief.visits.any() and not belief.moved.any()
 
 
 def test_the_last_step_adds_visits_but_no_moves():
@@ -70,7 +94,7 @@ def test_the_last_step_adds_visits_but_no_moves():
     count_start(counts, 1)
     count_step(counts, 1, 0, 1, 0, np.array([0.5]))
     assert counts.visits[1] == 1
-    assert means_of(counts, 1).p[0, 1, 0].tolist() == [0.5, 0.5], "nothing was learnt about transitions"
+    assert not counts.moves.any(), "nothing was learnt about transitions"
 
 
 def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tmp_path):
@@ -91,23 +115,28 @@ def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tm
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("boxed", [False, True])
-def test_a_belief_refreshed_now_and_then_is_the_one_made_at_once(pooled, boxed):
-    counts, log = no_counts(H, S, A, N, pooled=pooled), 0.02
-    belief = new_belief(counts, A, boxed=boxed)
+@pytest.mark.parametrize("interval", [Bernstein(0.02), AllTimes(3.0)])
+def test_a_box_brought_up_to_date_now_and_then_is_the_one_made_at_once(pooled, interval):
+    counts = no_counts(H, S, A, N, pooled=pooled)
+    box = new_box(counts, H, A)
     for i, episode in enumerate(episodes(np.random.default_rng(3), 60)):
         count(counts, episode)
+        if i == 30:  # lists that grow are replaced by longer ones
+            longer = {name: np.append(getattr(counts, name), np.zeros(9, int)).astype(getattr(counts, name).dtype)
+                      for name in ("link", "state", "times")}  # fmt: skip
+            counts = counts._replace(**longer)
+            box = grown(box, counts)
         if i % 7 == 0:
-            refresh(counts, belief, log, H, boxed)
-    refresh(counts, belief, log, H, boxed)
-    means = means_of(counts, A)
-    box = confidence_box(means, log, H) if boxed else point(means.p, means.mu)
-    for mine, other in zip((*belief.means, *belief.box), (*means, *box), strict=True):
-        if mine.shape == belief.box.states.shape and mine.dtype == np.int32:
-            listed = np.arange(S) < box.needed[..., None]
-            mine, other = np.where(listed, mine, -1), np.where(listed, other, -1)
+            update_box(counts, box, interval)
+    update_box(counts, box, interval)
+    once = new_box(counts, H, A)
+    update_box(counts, once, interval)
+    for mine, other in zip(Sides.of(box), Sides.of(once), strict=True):
         np.testing.assert_array_equal(mine, other)
-    np.testing.assert_array_equal(belief.transition_bonus(H), bonus_of(means, log, H))
+    for mine, other in zip(box.rows[5:7], once.rows[5:7], strict=True):  # what is shared, and what is to be given out
+        np.testing.assert_array_equal(mine, other)
+    lo = Sides.of(box).lo.reshape(-1, S)
+    assert box.rows.spare == pytest.approx(1 - lo.sum(axis=1)) and 0 < lo.max() < 1
 
 
 PART = [0, 1, 3]  # of each of the H steps

@@ -7,17 +7,20 @@ import numpy as np
 import pytest
 
 from cmdpkit.learners import load, opdop, opt_dual
-from cmdpkit.learners._model_based.iterating import Improvement, policy_values, update_values
+from cmdpkit.learners._model_based.iterating import Improvement, update_values
+from cmdpkit.model.transitions import Kernel, Rows
 from cmdpkit.operators.policies import action_values
 from instances import tiny
 
 pytestmark = pytest.mark.compiled
 
 
-def truncated_values(p, x, pi):
-    H, S, _ = pi.shape
-    Q, V = np.zeros(pi.shape), np.zeros((H + 1, S))
-    update_values(p, x, pi, 0.0, 1.0, 0.0, Q, V)
+def values(p, x, pi, *, truncated):
+    """Q and V of a signal under pi [H, S, A] and p [1 or H, S, A, S], from sparse rows."""
+    H, S, A = pi.shape
+    Q, V, kernel = np.zeros(pi.shape), np.zeros((H + 1, S)), Kernel.from_dense(p)
+    rows = Rows.of(kernel.indptr, kernel.successors, kernel.prob, S, A)
+    update_values(rows, x, pi, *((0.0, 1.0) if truncated else (-np.inf, np.inf)), 0.0, Q, V)
     return Q, V
 
 
@@ -32,21 +35,22 @@ def by_numpy(p, x, pi, *, truncated):
     return Q, V
 
 
-@pytest.mark.parametrize(("evaluate", "truncated"), [(policy_values, False), (truncated_values, True)])
+@pytest.mark.parametrize("truncated", [False, True])
 @pytest.mark.parametrize("T", [1, 5])
-def test_values_follow_the_recursion(evaluate, truncated, T):
+def test_values_follow_the_recursion(truncated, T):
     rng = np.random.default_rng(T)
     for mass in (1.0, 0.7):  # rows that sum to less than 1 are legal: some learners shrink their estimates
         p, pi = mass * rng.dirichlet(np.ones(4), (T, 4, 3)), rng.dirichlet(np.ones(3), (5, 4))
         x = rng.normal(scale=2.0, size=(6 - T, 4, 3))
-        for found, expected in zip(evaluate(p, x, pi), by_numpy(p, x, pi, truncated=truncated), strict=True):
+        both = values(p, x, pi, truncated=truncated), by_numpy(p, x, pi, truncated=truncated)
+        for found, expected in zip(*both, strict=True):
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 def test_truncation_cuts_on_both_sides_before_values_are_passed_on():
     p, pi = np.ones((3, 1, 2, 1)), np.full((3, 1, 2), 0.5)
     x = np.array([[[0.0, -9.0]], [[0.5, 7.0]], [[0.25, -3.0]]])
-    Q, V = truncated_values(p, x, pi)
+    Q, V = values(p, x, pi, truncated=True)
     assert Q.reshape(3, 2).tolist() == [[1.3125, 0.0], [0.625, 2.0], [0.25, 0.0]]
     assert V.ravel().tolist() == [0.65625, 1.3125, 0.125, 0.0]
 
@@ -54,7 +58,7 @@ def test_truncation_cuts_on_both_sides_before_values_are_passed_on():
 def test_nothing_is_cut_where_signals_lie_between_0_and_1():
     rng = np.random.default_rng(0)
     p, pi, x = rng.dirichlet(np.ones(3), (4, 3, 2)), rng.dirichlet(np.ones(2), (4, 3)), rng.random((4, 3, 2))
-    for cut, whole in zip(truncated_values(p, x, pi), policy_values(p, x, pi), strict=True):
+    for cut, whole in zip(*(values(p, x, pi, truncated=truncated) for truncated in (True, False)), strict=True):
         np.testing.assert_array_equal(cut, whole)
 
 
@@ -64,7 +68,7 @@ def test_values_are_those_of_the_exact_recursion_on_a_model():
         cmdp = tiny(rng, 1, ties=False)
         pi = rng.random(cmdp.actions.shape) * cmdp.actions
         pi /= pi.sum(axis=-1, keepdims=True)
-        V = policy_values(cmdp.P, cmdp.r, pi)[1]
+        V = values(cmdp.P, cmdp.r, pi, truncated=False)[1]
         np.testing.assert_allclose(V, action_values(cmdp, cmdp.compact.r, pi)[1], rtol=0, atol=1e-12)
 
 

@@ -3,11 +3,10 @@
 import box_oracle
 import numpy as np
 import pytest
-from box_oracle import Problem
+from box_oracle import Problem, Sides, point
 
 import cmdpkit as ck
-from cmdpkit.estimate.boxes import box_of, point
-from cmdpkit.estimate.extended import BoxSource, ExtendedPlan, plan
+from cmdpkit.estimate.extended import ExtendedPlan, PairSource
 from instances import synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled
@@ -63,7 +62,7 @@ def test_columns_agree_with_the_extended_lp_written_out(N, seed):
     infeasible = mixed = 0
     for _ in range(25):  # 8 x 25 = 200 instances
         x = box_oracle.problem(rng, N)
-        found, optimum = plan(*x, guess=guess(rng, N)), box_oracle.optimum(x, np.eye(1 + N)[0], bounded=True)
+        found, optimum = x.plan(guess=guess(rng, N)), box_oracle.optimum(x, np.eye(1 + N)[0], bounded=True)
         check_model(x, found)
         assert found.feasible == (optimum is not None)
         if optimum is None:
@@ -84,7 +83,7 @@ def test_with_one_kernel_in_the_box_the_plan_is_the_exact_optimum(N):
         cmdp = tiny(rng, N, ties=i % 3 == 0)
         pi = rng.dirichlet(np.ones(cmdp.A), (cmdp.H, cmdp.S)) * cmdp.actions
         cmdp = with_rho(cmdp, ck.evaluate(cmdp, ck.Policy(pi / pi.sum(axis=-1, keepdims=True))).w + 0.2 * (i % 2))
-        found = plan(point(cmdp.P, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H)
+        found = Problem(point(cmdp.P, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).plan()
         try:
             solution = ck.solve(cmdp)
         except ck.Infeasible:
@@ -101,7 +100,7 @@ def test_with_one_kernel_in_the_box_the_plan_is_the_exact_optimum(N):
 
 def test_the_papers_instance_has_its_published_optimum_and_price():
     cmdp = synthetic()
-    found = plan(point(cmdp.P, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H)
+    found = Problem(point(cmdp.P, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).plan()
     assert (found.value, *found.utilities, *found.lam) == pytest.approx((1.573063, 2.0, 0.739261), abs=1e-6)
 
 
@@ -110,7 +109,9 @@ def test_a_wider_box_never_makes_the_plan_worse():
     values = []
     for width in (0.0, 0.01, 0.05, 0.2, 1.0):
         lo, up = np.maximum(cmdp.P - width, 0.0), np.minimum(cmdp.P + width, 1.0)
-        values.append(plan(box_of(lo, up, cmdp.mu, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).value)
+        values.append(
+            Problem(Sides(lo, up, cmdp.mu, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).plan().value
+        )
     assert (np.diff(values) > 0).all()
 
 
@@ -118,19 +119,19 @@ def test_a_bound_at_the_very_edge_is_met_and_one_beyond_it_is_not():
     # Two states, one action, two steps; the box lets the second state have probability at most 3/4, and it pays 1.
     P_lo, P_up = np.full((1, 2, 1, 2), 0.25), np.full((1, 2, 1, 2), 0.75)
     g = np.array([[[[0.0], [1.0]]]])
-    box = box_of(P_lo, P_up, np.eye(2)[0], np.eye(2)[0])
+    box = Sides(P_lo, P_up, np.eye(2)[0], np.eye(2)[0])
     allowed = np.ones((1, 2, 1), dtype=bool)
-    edge = plan(box, -g[0], g, np.array([0.75]), allowed, 2)
+    edge = Problem(box, -g[0], g, np.array([0.75]), allowed, 2).plan()
     assert edge.feasible and edge.utilities == pytest.approx([0.75], abs=1e-12)
-    beyond = plan(box, -g[0], g, np.array([0.75 + 1e-6]), allowed, 2)
+    beyond = Problem(box, -g[0], g, np.array([0.75 + 1e-6]), allowed, 2).plan()
     assert not beyond.feasible and beyond.utilities == pytest.approx([0.75], abs=1e-12)
-    assert plan(box, -g[0], g, np.array([0.0]), allowed, 2).value == pytest.approx(-0.25, abs=1e-12)
+    assert Problem(box, -g[0], g, np.array([0.0]), allowed, 2).plan().value == pytest.approx(-0.25, abs=1e-12)
 
 
 def test_a_plan_is_the_same_every_time_and_leaves_its_inputs_alone():
     x = box_oracle.problem(np.random.default_rng(8), 2)
     before = [np.array(part) for part in (*x.box, x.r, x.g, x.rho, x.allowed)]
-    first, second = plan(*x), plan(*x)
+    first, second = x.plan(), x.plan()
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(before, (*x.box, x.r, x.g, x.rho, x.allowed), strict=True):
@@ -145,8 +146,8 @@ def test_a_plan_that_may_lack_something_lacks_no_more_than_that_and_takes_less_w
         optimum = box_oracle.optimum(x, np.eye(3)[0], bounded=True)
         for gap in work:
             with pytest.MonkeyPatch.context() as patch:
-                priced = count_calls(patch, BoxSource, "price")
-                found = plan(*x, gap=gap)
+                priced = count_calls(patch, PairSource, "price")
+                found = x.plan(gap=gap)
             work[gap] += len(priced)
             if optimum is not None:
                 check_model(x, found)

@@ -27,7 +27,9 @@ def costly(horizon=4):
     """Three states, two actions, a cost of 0, 1 or 3."""
     P = np.random.default_rng(8).dirichlet(np.ones(3), size=(3, 2))
     cost = [ck.at_most("cost", 3.0, [[0, 1], [1, 3], [3, 0]])]
-    return ck.CMDP(P, [[0.1, 0.9], [0.5, 0.7], [0.3, 0.2]], mu=[0.6, 0.4, 0], horizon=horizon, constraints=cost)
+    return ck.CMDP(
+        P, [[0.1, 0.9], [0.5, 0.7], [0.3, 0.2]], mu=[0.6, 0.4, 0], horizon=horizon, constraints=cost, exact=True
+    )
 
 
 def random_policy(cmdp, seed):
@@ -235,7 +237,7 @@ def test_a_constraint_may_be_called_reward():
     """How often it misses its bound was computed from the reward itself. By hand: 2 of 2 steps count, in a quarter."""
     P = np.full((2, 2, 2), 0.5)
     bound = [ck.at_most("reward", 1, [[1.0, 0.0], [1.0, 0.0]])]
-    cmdp = ck.CMDP(P, [[5.0, 0.0], [5.0, 0.0]], constraints=bound, horizon=2)
+    cmdp = ck.CMDP(P, [[5.0, 0.0], [5.0, 0.0]], constraints=bound, horizon=2, exact=True)
     shown = spread_table(ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 200)).data()
     assert [row["name"] for row in shown] == ["reward", "reward (constraint)"] and shown[1]["exact"] == 0.25
 
@@ -248,7 +250,7 @@ def test_a_run_that_may_never_be_over_is_refused_and_not_played_for_ever():
 
 
 def test_signals_without_a_common_unit_have_no_exact_distribution():
-    cmdp = ck.CMDP([[[1.0], [1.0], [1.0]]], [[0.0, 1.0, math.pi]], horizon=2)
+    cmdp = ck.CMDP([[[1.0], [1.0], [1.0]]], [[0.0, 1.0, math.pi]], horizon=2, exact=True)
     assert ck.exact_distribution(cmdp, ck.Policy.uniform(cmdp)) is None
 
 

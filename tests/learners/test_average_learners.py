@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from box_oracle import Sides, point
 from scipy import sparse
 from scipy.optimize import linprog
 
 import cmdpkit as ck
-from cmdpkit.estimate.boxes import box_of, point
-from cmdpkit.estimate.continuing import box_around, cautious_model, frequencies, may_lead
+from cmdpkit.estimate.continuing import box_around, cautious_model
 from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._continuing.planning import planned
@@ -18,9 +18,16 @@ from cmdpkit.operators.chains import stationary_values
 from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.steps import Walk
-from counted import let_see, seen
+from counted import dense_moves, let_see, seen
 
 pytestmark = pytest.mark.compiled
+
+
+def frequencies(learner):
+    """[S, A, S], how often each transition followed; alike for all states where nothing was seen."""
+    moves = dense_moves(learner.counts, learner.spec.A)[0]
+    moved = moves.sum(axis=2, keepdims=True)
+    return np.where(moved > 0, moves / np.maximum(moved, 1), 1 / learner.spec.S)
 
 
 def after(name, env, steps, **params):
@@ -83,7 +90,7 @@ def test_the_extended_program_by_columns_agrees_with_the_same_program_written_ou
         allowed[:, 0] = True
         rho = rng.uniform(0.3, 0.8, N)
         start = np.eye(S)[0]
-        model = optimistic_model(box_of(lo[None], up[None], start, start), signals, rho, allowed)
+        model = optimistic_model(Sides(lo[None], up[None], start, start).boxed(1), signals, rho, allowed)
         kernel = matrix_of(model.rows, S).toarray()
         kernel = kernel.reshape(S, A, S)
         assert (kernel >= lo - 1e-12).all() and (kernel <= up + 1e-12).all()
@@ -106,7 +113,7 @@ def test_where_the_box_is_a_point_the_plan_is_the_exact_optimum():
     scales = (cmdp.reward_scale, *cmdp.utility_scales)
     tables = (cmdp.compact.r[0], *cmdp.compact.g[:, 0])
     signals = np.array([(x - scale.low) / scale.span for x, scale in zip(tables, scales, strict=True)])
-    model = optimistic_model(point(P[None], np.eye(cmdp.S)[0]), signals, spec.rho, spec.allowed[0])
+    model = optimistic_model(point(P[None], np.eye(cmdp.S)[0]).boxed(1), signals, spec.rho, spec.allowed[0])
     found = planned(model, spec.rho)
     v, w = stationary_values(cmdp, found.pi)
     assert found.feasible and v == pytest.approx(0.506361775619, abs=1e-6)  # the published optimum, see its page
@@ -130,12 +137,10 @@ def spec_of(S, A, **others):
 def test_a_pair_leads_where_it_has_led_to_once_it_was_tried_a_few_times():
     spec = spec_of(3, 2)
     counts = seen(spec, [[[6, 2, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0]], [[0, 0, 9], [5, 0, 0]]], state=1)
-    may = may_lead(counts, 5)
+    box = Sides.of(box_around(counts, lambda p, row: np.full(len(p), 0.1), 5))
+    may = box.up[0] > 0
     assert may[0].tolist() == [[True, True, False], [True, True, True]]  # the second action was tried once
     assert may[1].all() and may[2].tolist() == [[False, False, True], [True, False, False]]
-    p = frequencies(counts)
-    assert p[0].tolist() == [[0.75, 0.25, 0], [1, 0, 0]] and np.allclose(p[1], 1 / 3)
-    box = box_around(p, np.full((3, 2, 1), 0.1), counts, 5)
     np.testing.assert_allclose(box.lo[0, 0], [[0.65, 0.15, 0], [0.9, 0, 0]])
     np.testing.assert_allclose(box.up[0, 0], [[0.85, 0.35, 0], [1, 0.1, 0.1]])
     assert (box.lo[0, 1] == 0).all() and (box.up[0, 1] == 1).all()  # nothing was seen: anything is possible
@@ -145,7 +150,7 @@ def test_a_pair_leads_where_it_has_led_to_once_it_was_tried_a_few_times():
 def test_a_world_that_restarts_has_the_box_of_the_mixed_kernel():
     spec = spec_of(2, 1, criterion="discounted", restart=0.2)
     counts = seen(spec, [[[1, 3]], [[0, 4]]], starts=[3, 1])
-    box = box_around(frequencies(counts), np.full((2, 1, 1), 0.05), counts, 1)
+    box = Sides.of(box_around(counts, lambda p, row: np.full(len(p), 0.05), 1))
     np.testing.assert_allclose(box.lo[0, 0, 0], [0.8 * 0.20 + 0.2 * 0.75, 0.8 * 0.70 + 0.2 * 0.25])
     np.testing.assert_allclose(box.up[0, 0, 0], [0.8 * 0.30 + 0.2 * 0.75, 0.8 * 0.80 + 0.2 * 0.25])
 
@@ -181,9 +186,9 @@ def test_the_plausible_set_of_c_ucrl_fails_as_seldom_as_the_paper_says():
 def test_c_ucrl_hands_over_a_policy_that_meets_its_bounds_if_utilities_are_as_bad_as_plausible():
     learner, _, _ = after("c-ucrl", "machine-two", 1000, width=0.1)
     pi = learner.recommend()[0]
-    chain = np.einsum("sa,sat->st", pi, frequencies(learner.seen()))
+    chain = np.einsum("sa,sat->st", pi, frequencies(learner))
     shares = np.linalg.matrix_power(chain, 1000)[0]
-    mean = learner.seen().sums[1] / np.maximum(learner.seen().visits, 1)
+    mean = learner.seen().means[1]
     worst = np.where(pi > 0, np.clip(mean - learner.bonus(), 0, 1), 0.0)
     assert shares @ (pi * worst).sum(axis=1) == pytest.approx(0.85, abs=1e-9)
     assert shares @ (pi * mean).sum(axis=1) > 0.86
@@ -289,7 +294,7 @@ def test_the_policies_of_a_segment_are_played_in_turn():
 def test_a_segment_is_planned_for_its_own_bounds_from_the_present_state():
     learner, walk, _ = after("chen-jain-luo", "machine-two", 7000, segment=7, c=0.0, replan=0.0, gap=0.0)
     cmdp, spec = ck.load("machine-two"), learner.spec
-    p, r, g = frequencies(learner.seen()), cmdp.compact.r[0], cmdp.compact.g[0, 0]
+    p, r, g = frequencies(learner), cmdp.compact.r[0], cmdp.compact.g[0, 0]
     mean = ck.CMDP(p, r, g, 7 * 0.85, horizon=7, mu=int(walk.place[0]), actions=spec.allowed[0])
     # The optimum of the same problem with a horizon, by the exact solver, in the model of the observed frequencies.
     found = ck.evaluate(mean, ck.Policy.of(mean, learner.pi))

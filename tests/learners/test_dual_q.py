@@ -55,7 +55,7 @@ def test_random_actions_fade_like_one_over_sqrt_k():
     cmdp = envs.build("paper/synthetic")
     learner, _ = played(cmdp, 100_000)
     k = 100_000 // learner.params.frame * learner.params.frame
-    assert learner.learned.explore[0] == pytest.approx(0.03 * np.sqrt(270 / k))
+    assert learner.learned.tables.explore[0] == pytest.approx(0.03 * np.sqrt(270 / k))
 
 
 @pytest.mark.parametrize(

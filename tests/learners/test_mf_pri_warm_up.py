@@ -57,7 +57,7 @@ def test_an_episode_is_learned_from_backwards_and_in_a_stationary_world_for_all_
     cmdp = envs.build("random", S=4, A=3, H=4, N=2, stationary=stationary, seed=5)
     spec = Spec.of(cmdp, 10**6)
     learner, source, rng = ModelFreePRI(spec, warm_up=10**5), Source.of(cmdp), stream(3)
-    assert int(learner.rules.c.frame) > 50 and bool(learner.rules.shared) == stationary
+    assert int(learner.constants.frame) > 50 and spec.stationary == stationary
     cells = learner.values.cells.reshape(5, 4, 3, 4).copy()
     values, visits = cells[..., :3].copy(), cells[..., 3].copy()
     assert np.all(values[:4] == np.arange(4, 0, -1.0)[:, None, None, None])  # the most that could still be earned

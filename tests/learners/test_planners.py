@@ -125,7 +125,7 @@ def test_the_lagrangian_of_opt_dual_is_optimistic():
         lam = learner.multipliers
         learner.run(source, rng, 1)
         truth = ck.solve(ck.CMDP(cmdp.P, cmdp.r + lam[0] * cmdp.g[0])).value
-        assert truth <= learner.found.totals[0] < (1 + lam[0]) * cmdp.H
+        assert truth <= learner.pair.totals[0] < (1 + lam[0]) * cmdp.H
 
 
 @pytest.mark.long

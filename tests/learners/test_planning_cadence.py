@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from cmdpkit.estimate.boxes import means_of
+from cmdpkit.estimate.boxes import estimated
 from cmdpkit.estimate.counts import count_start
 from cmdpkit.learners._model_based.cadence import CADENCES, UNSEEN, PlanRule, mark_planned, new_cadence, note_episode
-from counted import count_move, count_step, no_counts
+from counted import count_move, count_step, dense_moves, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A = 3, 4, 2
@@ -33,7 +33,7 @@ def test_with_one_cell_plans_fall_due_at_powers_of_two():
         count_step(counts, 1, 0, 0, 0, np.zeros(1))
         note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int), DOUBLING)
         if cadence.due[0]:
-            mark_planned(cadence, means_of(counts, 1), np.ones((1, 1, 1)))
+            mark_planned(cadence, counts, estimated(counts, 1), np.ones((1, 1, 1)))
             planned_at.append(k)
     assert planned_at == [1, 2, 4, 8, 16, 32, 64]
 
@@ -42,14 +42,14 @@ def test_with_one_cell_plans_fall_due_at_powers_of_two():
 def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
     rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
     cadence, pi = new_cadence(1 if pooled else H, S, A), np.full((H, S, A), 1 / A)
-    mark_planned(cadence, means_of(counts, A), pi)
+    mark_planned(cadence, counts, estimated(counts, A), pi)
     before, plans, waits = np.zeros_like(counts.visits), 0, 0
     for _ in range(400):
         note_episode(cadence, counts.visits, *random_episode(rng, counts), DOUBLING)
         doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
         assert cadence.due[0] == doubled
         if doubled:
-            mark_planned(cadence, means_of(counts, A), pi)
+            mark_planned(cadence, counts, estimated(counts, A), pi)
             before, plans = counts.visits.copy(), plans + 1
         waits += not doubled
     reached = counts.visits[counts.visits > 0]
@@ -57,13 +57,16 @@ def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled
     assert waits > 200, "most episodes need no plan"
 
 
-def expected_visits(means, pi: np.ndarray) -> np.ndarray:
-    """[T, S, A], forward through the steps in NumPy."""
-    reach, d = np.zeros(means.visits.shape), means.mu
+def expected_visits(counts, pi: np.ndarray) -> np.ndarray:
+    """[T, S, A], forward through the steps in NumPy; an action that was never tried leads back to its state."""
+    moves = dense_moves(counts, A)
+    n = moves.sum(axis=-1, keepdims=True)
+    p = np.where(n > 0, moves / np.maximum(n, 1), np.eye(S)[:, None])
+    reach, d = np.zeros(moves.shape[:3]), counts.starts / counts.starts.sum()
     for h in range(H):
         q = d[:, None] * pi[h]
         reach[h % len(reach)] += q
-        d = np.einsum("sa,sat->t", q, means.p[h % len(reach)])
+        d = np.einsum("sa,sat->t", q, p[h % len(reach)])
     return reach
 
 
@@ -78,16 +81,18 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
     for _ in range(30):
         random_episode(rng, counts)
     while counts.starts.sum() < 3000:
-        pi, means = np.eye(A)[rng.integers(0, A, (H, S))], means_of(counts, A)
+        pi, visits = np.eye(A)[rng.integers(0, A, (H, S))], counts.visits.copy()
         elsewhere = int(rng.random() < 0.2)  # no episode takes the actions of the plan: its error never falls
         if elsewhere:
             pi[...] = np.eye(A)[0]
-        mark_planned(cadence, means, pi)
-        reach, k = expected_visits(means, pi), int(counts.starts.sum())
+        mark_planned(cadence, counts, estimated(counts, A), pi)
+        reach, k = expected_visits(counts, pi), int(counts.starts.sum())
         assert not cadence.due[0]
         while not cadence.due[0]:
             note_episode(cadence, counts.visits, *random_episode(rng, counts, elsewhere), NEED)
-            fallen = error(reach, counts.visits.reshape(reach.shape)) <= (1 - PROGRESS) * error(reach, means.visits)
+            fallen = error(reach, counts.visits.reshape(reach.shape)) <= (1 - PROGRESS) * error(
+                reach, visits.reshape(reach.shape)
+            )
             doubled = counts.starts.sum() >= 2 * k
             assert cadence.due[0] == (fallen or doubled)
             waits += not cadence.due[0]
@@ -98,6 +103,6 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
 def test_every_episode_means_every_episode():
     counts = no_counts(H, S, A, 0)
     cadence = new_cadence(H, S, A)
-    mark_planned(cadence, means_of(counts, A), np.full((H, S, A), 1 / A))
+    mark_planned(cadence, counts, estimated(counts, A), np.full((H, S, A), 1 / A))
     note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts), EPISODE)
     assert cadence.due[0]

@@ -6,6 +6,7 @@ from oracle import optimum
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, load
+from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.simulate.random import generator, stream
 from told import know
 
@@ -20,7 +21,13 @@ def drawn(learner, times, seed=0):
     """Draws one after the other, as dense arrays [times, ...] of transitions, starts and signals."""
     draw = generator(stream(seed))
     found = [learner.draw(learner.believed(), draw) for _ in range(times)]
-    return tuple(np.array(x) for x in zip(*found, strict=True))
+    return tuple(np.array(x) for x in zip(*((*dense(learner, x.model), x.signals) for x in found), strict=True))
+
+
+def dense(learner, model):
+    """Transitions [T, S, A, S] and the start distribution [S] of a model."""
+    S = learner.spec.S
+    return matrix_of(model.rows, S).toarray().reshape(-1, S, learner.spec.A, S), matrix_of(model.start, S).toarray()[0]
 
 
 def test_without_data_rows_are_uniform_on_the_simplex_and_signals_on_the_interval():
@@ -70,7 +77,7 @@ def test_a_plan_is_the_optimum_of_the_drawn_model_under_the_tightened_bounds():
     learner.run(Source.of(cmdp), rng, 200)
     learner.cadence.due[0] = True
     learner.begin(rng)
-    P, mu, signals = learner._drawn
+    (P, mu), signals = dense(learner, learner._drawn.model), learner._drawn.signals
     k = 201
     rho = learner.spec.rho + 0.05 * np.sqrt(np.log(k) / k)
     model = ck.CMDP(P, signals[0], signals[1:], rho, mu, horizon=4, actions=cmdp.actions)

@@ -55,7 +55,7 @@ def test_a_step_of_the_learner_is_the_formula(preset):
     learner._improve()
 
     moved, n, episodes = moves.sum(axis=-1), visits, int(starts.sum())
-    p = np.where(moved[..., None] > 0, moves / np.maximum(moved, 1)[..., None], 1 / S)
+    p = np.where(moved[..., None] > 0, moves / np.maximum(moved, 1)[..., None], np.eye(S)[:, None])
     mu, means = starts / episodes, sums / np.maximum(visits, 1)
     if preset == "uopt":
         eta, tau, m = (k + 3) ** -0.53, (k + 3) ** -0.4, 0.0
@@ -67,7 +67,7 @@ def test_a_step_of_the_learner_is_the_formula(preset):
             )
             return 0.001 * (phi * roots + 5 * phi**2)
 
-        roots = np.sqrt(p).sum(axis=-1)
+        roots = np.where(moved > 0, np.sqrt(p).sum(axis=-1), np.sqrt(S))  # where nothing was seen, at their largest
         roots[-1] = 1.0
         bonus, at_start = width(n, roots), width(episodes, np.sqrt(mu).sum())
     else:
@@ -84,7 +84,7 @@ def test_a_step_of_the_learner_is_the_formula(preset):
                 axis=-1
             )
 
-        p0 = np.where(moved[..., None] > 0, p, 1 / S)
+        p0 = np.where(moved[..., None] > 0, p, 0.0)  # the radius of a state that was not seen, at least 1
         bonus = np.maximum(np.sqrt(L_l / np.maximum(n, 1)), np.where(n == 0, 1.0, 0.0))
         bonus[:-1] += H * total(p0, moved)[:-1]
         at_start = H * float(total(mu, np.array(episodes)))

@@ -169,6 +169,11 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
     "Kernel.from_matrices(matrices)": (_from_matrices, [FIRST]),
     "Kernel.masked(allowed)": (KERNEL.masked, [MASK]),
     "Mixture(weights)": (lambda x: ck.evaluate(MODEL, ck.Mixture((POLICY, _first()), x)), [np.array([0.25, 0.75])]),
+    "Outcomes.from_entries(rows)": (lambda x: _drawn(rows=x), [ENTRIES[0]]),
+    "Outcomes.from_entries(successors)": (lambda x: _drawn(successors=x), [ENTRIES[1]]),
+    "Outcomes.from_entries(prob)": (lambda x: _drawn(prob=x), [ENTRIES[2]]),
+    "Outcomes.from_entries(signals)": (lambda x: _drawn(signals=x), [np.arange(2.0 * len(ENTRIES[0])).reshape(-1, 2)]),
+    "Outcomes.masked(allowed)": (lambda x: _drawn().masked(x).entries, [MASK]),
     "Policy(pi)": (ck.Policy, [PI]),
     "Policy(states)": (lambda x: ck.Policy(PI, states=x), [np.array([7, 5, 3, 1])]),
     "Policy(action_names)": (lambda x: ck.Policy(PI, action_names=x), [np.array([7, 5])]),
@@ -277,14 +282,15 @@ NO_ARRAY = {
         continue_run(env) gym.probe(env) gym.CostFromReward(env) gym.GymWorld(env) gym.WithCost(env) learn(env)""",
     "whole numbers that are written to a file": """
         Experiment(episodes) Experiment(seeds) Experiment(steps) Run(readings) bench(seeds)""",
-    "three sizes": "Kernel.from_entries(shape)",
+    "three sizes": "Kernel.from_entries(shape) Outcomes.from_entries(shape)",
+    "True or names": "CMDP(exact) CMDP.from_function(exact)",
     "a file or a data frame, whose kinds are tested with the readers": "read_model(path)",
     "options by name": """
         Learner(params) Study.plot(options) gym.Probe.world(options) gym.CMDPEnv.reset(options)
         gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params)
         testing.Case(params) testing.check_env(options) testing.check_learner(params)""",
     "called by the package with its own arrays": """
-        Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.owning(arrays)
+        Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.owning(arrays) Outcomes(signals)
         Learner.last(signals) Learner.next(signals)
         gym.GymWorld.policy(pi) gym.GymWorld.restore(state)
         gym.GymWorld.sample(pi) learners.Episodic.end(actions) learners.Episodic.end(signals)
@@ -298,6 +304,16 @@ NO_ARRAY = {
 def _kernel(**given: Any) -> ck.Kernel:
     made = {"indptr": KERNEL.indptr, "successors": KERNEL.successors, "prob": KERNEL.prob} | given
     return ck.Kernel(H, S, A, **made)
+
+
+def _drawn(**given: Any) -> ck.Outcomes:
+    entries = {
+        "rows": ENTRIES[0],
+        "successors": ENTRIES[1],
+        "prob": ENTRIES[2],
+        "signals": np.ones((len(ENTRIES[0]), 2)),
+    }
+    return ck.Outcomes.from_entries((H, S, A), **(entries | given))
 
 
 def _first() -> ck.Policy:
@@ -315,6 +331,8 @@ def _shown(result: Any) -> Any:
         return result.fingerprint(), solved.value, solved.policy.pi.tolist(), list(map(str, result.states))
     if isinstance(result, ck.Policy):
         return result.pi.tolist(), result.choice.tolist(), list(result.states), list(result.action_names)
+    if isinstance(result, ck.Outcomes):
+        return _shown(result.entries), result.signals.tolist()
     if isinstance(result, ck.Kernel):
         arrays = result.indptr, result.successors, result.prob
         return [(x.dtype, x.flags.c_contiguous, x.flags.writeable, x.tolist()) for x in arrays]

@@ -82,7 +82,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "kernel with stored zeros": ({"P": kernel([0, 2, 3, 4, 5], [0, 1, 0, 0, 0], [0.0, 1, 1, 1, 1])}, r"prob\[0\] is 0"),
     "r with one axis": ({"r": [1, 2]}, r"r has shape \(2,\), expected \(S, A\) or \(H, S, A\)"),
     "r empty": ({"r": np.zeros((0, 2))}, r"r has shape \(0, 2\), .* nothing empty"),
-    "r None": ({"r": None}, r"r has shape \(\)"),
+    "r None": ({"r": None}, r"r is missing"),
     "r with other steps": ({"r": np.zeros((4, 2, 2))}, r"r has 4 steps, expected 1 \(stationary\) or horizon = 3"),
     "r with NaN": ({"r": changed(R, (1, 0), NAN)}, r"r\[s=1, a=0\] is nan, expected a finite number"),
     "r with infinity": ({"r": changed(R, (1, 0), INF)}, r"r\[s=1, a=0\] is inf, expected a finite number"),

@@ -327,8 +327,8 @@ def test_every_state_and_action_is_asked_about_once():
 def test_the_signature_of_from_function_is_spelled_out():
     parameters = inspect.signature(ck.CMDP.from_function).parameters
     assert list(parameters) == [
-        "start", "horizon", "discount", "criterion", "actions", "step", "reward", "constraints", "states",
-        "renormalise", "max_states", "grid", "progress",
+        "start", "horizon", "discount", "criterion", "actions", "step", "reward", "outcome", "constraints", "states",
+        "exact", "renormalise", "max_states", "grid", "progress",
     ]  # fmt: skip
     for name in parameters:
         assert f"\n        {name} : " in ck.CMDP.from_function.__doc__

@@ -3,25 +3,79 @@
 Variables: the start distribution d[s] and z[h, s, a, s'] = Prob(s_h = s, a_h = a, s_{h+1} = s'), nothing left out.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
 
 from cmdpkit.estimate.boxes import Box, box_of
+from cmdpkit.estimate.extended import ExtendedPlan, plan
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+class Sides(NamedTuple):
+    """A box written out."""
+
+    lo: np.ndarray  # [T, S, A, S]
+    up: np.ndarray  # [T, S, A, S]
+    start_lo: np.ndarray  # [S]
+    start_up: np.ndarray  # [S]
+
+    def boxed(self, H: int) -> Box:
+        """The same box for H steps, as lists.
+
+        Of each row, the largest group of states with one interval [0, up] is left out, and `unseen` says what up is.
+        """
+        _, S, A, _ = self.lo.shape
+        lo, up = self.lo.reshape(-1, S), self.up.reshape(-1, S)
+        unseen, listed = np.zeros(len(lo)), np.ones(lo.shape, dtype=bool)
+        for i in range(len(lo)):
+            values, times = np.unique(up[i, lo[i] == 0], return_counts=True)
+            if len(values):
+                unseen[i] = values[times.argmax()]
+                listed[i] = (lo[i] > 0) | (up[i] != unseen[i])
+        row, to = np.nonzero(listed)
+        start = np.stack((self.start_lo, self.start_up))
+        return box_of((H, S, A), row, to, np.stack((lo[listed], up[listed])), unseen, start)
+
+    @classmethod
+    def of(cls, box: Box) -> "Sides":
+        """A box of lists, written out."""
+        rows, S = box.rows, len(box.start.lo)
+        lo, up = np.zeros((len(rows.head), S)), np.repeat(rows.unseen[:, None], S, axis=1)
+        for row, j in enumerate(rows.head):
+            while j >= 0:
+                lo[row, rows.state[j]], up[row, rows.state[j]] = rows.lo[j], rows.up[j]
+                j = rows.link[j]
+        shape = (-1, S, int(rows.A), S)
+        return cls(lo.reshape(shape), up.reshape(shape), box.start.lo, box.start.up)
+
+
+def point(p: np.ndarray, mu: np.ndarray) -> Sides:
+    """The box that holds one kernel and one start distribution."""
+    return Sides(np.asarray(p), np.asarray(p), mu, mu)
 
 
 class Problem(NamedTuple):
     """What an optimistic planner is given."""
 
-    box: Box
+    box: Sides
     r: np.ndarray  # [1 or H, S, A]
     g: np.ndarray  # [N, 1 or H, S, A]
     rho: np.ndarray  # [N]
     allowed: np.ndarray  # [1 or H, S, A]
     H: int
+
+    @property
+    def x(self) -> np.ndarray:
+        """[1 + N, 1 or H, S, A]: reward and utilities together."""
+        steps = max(len(self.r), *(len(g) for g in self.g)) if len(self.g) else len(self.r)
+        return np.array([np.broadcast_to(x, (steps, *self.r.shape[1:])) for x in (self.r, *self.g)])
+
+    def plan(self, **options: Any) -> ExtendedPlan:
+        """The plan under test."""
+        return plan(self.box.boxed(self.H), self.x, self.rho, self.allowed, self.H, **options)
 
 
 def optimum(x: Problem, weights: np.ndarray, *, bounded: bool) -> float | None:
@@ -146,7 +200,7 @@ def problem(rng: np.random.Generator, N: int) -> Problem:
     r[:, never], g[:, :, never] = 10.0, 10.0
     lo, up = random_box(rng, (steps["box"], S, A, S))
     start_lo, start_up = random_box(rng, (S,))
-    x = Problem(box_of(lo, up, start_lo, start_up), r, g, np.zeros(N), allowed, H)
+    x = Problem(Sides(lo, up, start_lo, start_up), r, g, np.zeros(N), allowed, H)
     return x._replace(rho=_threshold(rng, x))
 
 

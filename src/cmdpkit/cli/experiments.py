@@ -61,7 +61,7 @@ def bench(
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
-    """Run the experiment in a file: algorithms on problems, with several seeds.
+    """Run the experiment that a file describes.
 
     Runs that are done are skipped, and unfinished ones continue where they were saved last. A run that fails is
     recorded with its reason, does not stop the others, and is tried again next time; the exit code is 1 then.

@@ -52,6 +52,7 @@ def build(corner: float = 0.6) -> CMDP:
         step=lambda state, action: {moved(state, action): 1.0},
         reward=lambda state, action: -float(_cells(state)[0] != goal),
         constraints=[at_most("corner", corner, cornered, per_step=True)],
+        exact=True,
     )
 
 

@@ -34,4 +34,5 @@ def build(effort: float = 1 / 6) -> CMDP:
         step=lambda state, action: {state % 3 + 1: 1.0},
         reward=lambda state, action: float(action == "work"),
         constraints=[at_most("effort", effort, lambda state, action: float(action == "work"), per_step=True)],
+        exact=True,
     )

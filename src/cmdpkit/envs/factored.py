@@ -38,4 +38,5 @@ def build(S: int = 3, H: int = 6, share: float = 0.5) -> CMDP:
         step=lambda s, a: {s % S + 1 if a == "move" else s: 1.0},
         reward=lambda s, a: s / S if a == "move" else 0.0,
         constraints=[at_most("moves", share * H, lambda s, a: float(a == "move"))],
+        exact=True,
     )

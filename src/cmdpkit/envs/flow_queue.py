@@ -52,4 +52,5 @@ def build(service: float = 0.0, admission: float = 0.0) -> CMDP:
             at_most("service", service, lambda jobs, action: 10 * RATES[action][0] - 6, per_step=True),
             at_most("admission", admission, lambda jobs, action: 8 * (1 - RATES[action][1]) ** 2 - 2, per_step=True),
         ],
+        exact=True,
     )

@@ -41,6 +41,7 @@ def build(H: int = 7, share: float = 0.5) -> CMDP:
         step=lambda stock, order: [(p, max(stock + order - d, 0)) for d, p in enumerate(DEMAND)],
         reward=lambda stock, order: _sales(stock + order) / most_sold,
         constraints=[at_most("cost", share * H, lambda stock, order: _cost(stock, order) / dearest)],
+        exact=["cost"],
     )
 
 

@@ -49,4 +49,5 @@ def build(finished: float = 3.5, H: int = 10) -> CMDP:
         step=step,
         reward=reward,
         constraints=[at_least("finished", finished, half_finished)],
+        exact=["reward"],
     )

@@ -53,4 +53,5 @@ def build(availability: float = 0.88, wears: float = 0.3, slow: float = 0.25, fa
         constraints=[
             at_least("availability", availability, lambda state, action: float(action == "run"), per_step=True)
         ],
+        exact=True,
     )

@@ -47,4 +47,5 @@ def build(availability: float = 0.85, run_fails: float = 0.2, care_fails: float 
         step=step,
         reward=lambda state, action: -COST[action],
         constraints=[at_least("availability", availability, lambda state, action: float(state == "up"), per_step=True)],
+        exact=True,
     )

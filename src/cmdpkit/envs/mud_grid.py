@@ -6,7 +6,7 @@ the border. Reaching the corner earns 1, once; after that nothing happens.
 
 States: The 36 cells, named by row and column: r1c1 is the start, r6c6 the goal.
 Actions: up, right, down, left.
-Reward: The probability of entering the goal in this step.
+Reward: 1 for entering the goal.
 Constraints: mud: expected discounted number of steps that begin in the mud <= mud.
 Start: r1c1.
 Parameters:
@@ -44,16 +44,14 @@ def build(mud: float = 1.0, discount: float = 0.95, slip: float = 0.1) -> CMDP:
         moves = [(p, ways[way % 4]) for way, p in ((turn, 1 - 2 * slip), (turn - 1, slip), (turn + 1, slip))]
         return [(p, name_of.get((i + down, j + right), state)) for p, (down, right) in moves]
 
-    def arrives(state: str, action: str) -> float:
-        return sum((p for p, there in step(state, action) if there == goal), 0.0) if state != goal else 0.0
-
     return CMDP.from_function(
         states=names,
         start="r1c1",
         discount=discount,
         actions=list(MOVES),
         step=step,
-        reward=arrives,
+        reward=lambda state, action, s_next: float(s_next == goal != state),
         constraints=[at_most("mud", mud, lambda state, action: float(state in muddy))],
+        exact=["mud"],
         grid=grid,
     )

@@ -35,4 +35,5 @@ def build(use: float = 0.5) -> CMDP:
         step=lambda room, action: {"room 2" if action == "leave" else room: 1.0},
         reward=lambda room, action: float(room == "room 1" and action == "stay"),
         constraints=[at_least("use", use, lambda room, action: float(room == "room 2"), per_step=True)],
+        exact=True,
     )

@@ -54,4 +54,5 @@ def build(
         step=step,
         reward=lambda jobs, action: -POWER[action] * (jobs > 0),
         constraints=[at_most("backlog", backlog, lambda jobs, action: float(jobs), per_step=True)],
+        exact=True,
     )

@@ -78,4 +78,5 @@ def build(
             at_most("energy", energy, lambda state, action: POWER[action.split()[1]]),
             at_most("backlog", backlog, lambda state, action: float(jobs[state])),
         ],
+        exact=["energy", "backlog"],
     )

@@ -72,7 +72,7 @@ def build(
     rho = _reachable(kernel, r, g, H) - slack * H
     names = ["utility"] if N == 1 else [f"utility {n + 1}" for n in range(N)]
     constraints = [at_least(name, bound, x) for name, bound, x in zip(names, rho, g, strict=True)]
-    return CMDP(kernel, r, horizon=H, constraints=constraints)
+    return CMDP(kernel, r, horizon=H, constraints=constraints, exact=True)
 
 
 def _kernel(

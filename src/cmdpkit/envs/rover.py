@@ -47,8 +47,8 @@ def build(board: str = "small", pits: float = 0.2, slip: float = 0.0) -> CMDP:
             for way, (down, right) in MOVES.items()
         ]
 
-    def enters(state: str, action: str) -> float:
-        return sum(p for p, there in step(state, action) if marks.get(there) == "P" and there != state)
+    def enters(state: str, action: str, s_next: str) -> float:
+        return float(marks.get(s_next) == "P" and s_next != state)
 
     return CMDP.from_function(
         states=names,
@@ -58,5 +58,6 @@ def build(board: str = "small", pits: float = 0.2, slip: float = 0.0) -> CMDP:
         step=step,
         reward=lambda state, action: -float(state != goal),
         constraints=[at_most("pits", pits, enters, per_step=True)],
+        exact=["reward"],
         grid=grid,
     )

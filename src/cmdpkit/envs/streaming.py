@@ -52,4 +52,5 @@ def build(
         step=step,
         reward=lambda level, link: float(level > 0),
         constraints=[at_most("fast link", share * H, lambda level, link: float(link == "fast"))],
+        exact=True,
     )

@@ -66,6 +66,7 @@ def build(H: int = 12, toxicity: float = 6.0, budget: float = 20.0) -> CMDP:
         horizon=H,
         actions=(level[:, None] < T - 1) | (np.arange(A) == DRUGS.index("wait")),
         constraints=[at_most("toxicity", toxicity, each * level[:, None]), at_most("spending", budget, each * PRICE)],
+        exact=True,
         states=states,
         action_names=DRUGS,
     )

@@ -40,4 +40,5 @@ def build(use: float = 0.5) -> CMDP:
         constraints=[
             at_least("use", use, lambda room, action: float(room == "room 2" and action == "stay"), per_step=True)
         ],
+        exact=True,
     )

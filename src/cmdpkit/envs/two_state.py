@@ -37,4 +37,5 @@ def build(cost: float = 0.5275, leaves: float = 0.9) -> CMDP:
         step=lambda state, action: ways[action],
         reward=lambda state, action: float(state == "inside"),
         constraints=[at_most("cost", cost, lambda state, action: float(state == "inside"), per_step=True)],
+        exact=True,
     )

@@ -57,4 +57,5 @@ def build(backlog: float = 3.0, buffer: int = 10, low: float = 0.1, high: float 
         step=step,
         reward=lambda packets, action: 1 - power[action],
         constraints=[at_most("backlog", backlog, lambda packets, action: float(packets), per_step=True)],
+        exact=True,
     )

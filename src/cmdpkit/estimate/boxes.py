@@ -1,351 +1,230 @@
-"""Dense estimates of everything counted, and how far the truth can be from them: radii, boxes of kernels, bonuses.
+"""Boxes of models: an interval for every transition probability, as sparse as the counts, and known models beside them.
 
-    beta_p[h, s, a, s'] = 2 sqrt(p_hat (1 - p_hat) L_p / n) + (14/3) L_p / n,   L_p = c ln(6 S A H K / delta)
-    beta_l[h, s, a]     = sqrt(L_l / n),                                        L_l = 2 c ln(6 S A H (N+1) K / delta)
+Of a row, the next states that were seen have an interval each, and all others share the interval [0, unseen]. This is
+`operators.best_rows.BestRows`, on the lists of `Counts`, so that all operators work on a box: they take the
+distribution of each row that is best for the values at hand. The start distribution is a box of one row. A `Known`
+model has the same two parts, without intervals; the functions here and the planners take both.
 
-(empirical Bernstein and Hoeffding; Efroni, Mannor, Pirotta 2020, arXiv 2003.02189). c = 1 is the theory: with
-probability 1 - delta the true kernel lies in the box p_hat +- beta_p, and the true means within beta_l, in all K
-episodes. Presets make the radii smaller by this number c alone; the formulas stay as they are.
-
-In a world that is declared stationary, one count serves all steps, and the same formulas hold with the same logarithms:
-each of the S A pairs has up to H K observations instead of each of the H S A triples up to K, so the union bound is
-over as many events. The observations of a pair are independent draws from one distribution, whatever steps they were
-made at. A plan may choose another kernel of the box at every step, which only makes it more optimistic.
-
-Where nothing was seen a radius is at least 1, whatever c is: any distribution is possible and any mean in [0, 1]. The
-last step has no transition, hence no radius. The start distribution is a row like any other: an unknown one has a box,
-which takes the place of a row of the last step in the union bound.
-
-From one plan to the next only those rows change whose action was taken meanwhile. `refresh` finds them by their number
-of visits, and leaves all other rows of a `Belief` alone.
+How wide the intervals are is said by a value like `radii.Bernstein` or `anytime_intervals.AllTimes`, for whose type
+`of_count` and `ends` have a body. `update_box` fills only rows that have changed, by their number of moves.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import Counts, signals_of, steps_of
-from cmdpkit.model.compiled import compiled, internal, readonly
+from cmdpkit.estimate.counts import Counts, new_counts, transitions, with_transitions
+from cmdpkit.model.compiled import call, compiled, primitive, readonly
+from cmdpkit.model.decisions import Decisions, undrawn
 from cmdpkit.model.tolerances import NOTHING_MISSING
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.transitions import FloatArray, IntArray, Rows, Signals
+from cmdpkit.operators.best_rows import BestRows
+from cmdpkit.operators.row_lists import rows_of
+from cmdpkit.operators.rows import expect, prepare, push, row_of
+from cmdpkit.operators.step import all_drawn
+from cmdpkit.operators.steps import evaluation, flow, induction
 
-STALE = -1  # a number of visits that no row has, so that the row is filled again
 
+class Known(NamedTuple):
+    """One model."""
 
-class Means(NamedTuple):
-    """Empirical means and how many observations each rests on."""
-
-    mu: FloatArray  # [S]: start distribution; uniform before the first episode
-    p: FloatArray  # [T, S, A, S]: transition probabilities; uniform where no transition was seen
-    signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities; 0 where the action was never taken
-    episodes: IntArray  # [1]: number of episodes that the start distribution rests on
-    moved: IntArray  # [T, S, A]: number of transitions that each row of p rests on
-    visits: IntArray  # [T, S, A]: number of visits that the mean signals rest on
-
-    @property
-    def r(self) -> FloatArray:
-        """Mean reward [T, S, A]."""
-        r: FloatArray = self.signals[0]
-        return r
-
-    @property
-    def g(self) -> FloatArray:
-        """Mean utilities [N, T, S, A]."""
-        return self.signals[1:]
+    rows: Rows
+    start: Rows  # one row, the start distribution
 
 
 class Box(NamedTuple):
-    """All kernels with lo <= P <= up and all start distributions between start_lo and start_up; never empty.
+    """All models with probabilities in their intervals."""
 
-    Most rows have few next states with lo > 0. These are listed, so that compiled loops need not look at all states.
-    """
-
-    lo: FloatArray  # [T, S, A, S]: smallest probability of each next state
-    up: FloatArray  # [T, S, A, S]: largest probability of each next state
-    start_lo: FloatArray  # [S]: smallest probability of starting in each state
-    start_up: FloatArray  # [S]: largest probability of starting in each state
-    needed: NDArray[np.int32]  # [T, S, A]: how many next states have lo > 0
-    states: NDArray[np.int32]  # [T, S, A, S]: these next states, in the first entries of each row
-    missing: FloatArray  # [T, S, A]: 1 - sum of lo, the probability that is still to be given out
+    rows: BestRows
+    start: BestRows  # one row, the start distribution
+    moves: IntArray  # [rows]: numbers of moves that the intervals rest on; -1 before the first
 
 
-class Belief(NamedTuple):
-    """Estimates, how far they can be trusted, and the kernels that remain possible."""
-
-    means: Means  # the estimated model
-    box: Box  # kernels to plan with: all within their radii, or the estimated one alone
-    width: FloatArray  # [T, S, A]: sum_s' beta_p, the radii of a row added up
-
-    def transition_bonus(self, H: int) -> FloatArray:
-        """`width` for every step [H, S, A]; 0 at the last one, which no transition follows."""
-        bonus = np.broadcast_to(self.width, (H, *self.width.shape[1:])).copy()
-        bonus[H - 1] = 0.0
-        return bonus
+Models: TypeAlias = Known | Box
 
 
-def kernel_log(S: int, A: int, H: int, K: int, delta: float, c: float = 1.0) -> float:
-    """L_p = c ln(6 S A H K / delta).
-
-    >>> round(kernel_log(3, 3, 3, 5000, 0.1), 4)
-    15.9074
-    """
-    return _scaled_log(6 * S * A * H * K, delta, c)
+@primitive
+def of_count(interval, n):
+    """The part of the intervals of a row that depends only on the number n of its observations."""
 
 
-def mean_log(S: int, A: int, H: int, N: int, K: int, delta: float, c: float = 1.0) -> float:
-    """L_l = 2 c ln(6 S A H (N + 1) K / delta)."""
-    return 2 * _scaled_log(6 * S * A * H * (N + 1) * K, delta, c)
+@primitive
+def ends(interval, k, n, terms):
+    """Both ends for a probability, if it came about k times in n; `terms` is what `of_count` returned for n."""
 
 
-def _scaled_log(events: float, delta: float, c: float) -> float:
-    if not 0 < delta < 1:
-        raise CmdpkitError(f"delta is {delta!r}, expected a probability between 0 and 1, both excluded")
-    if not 0 <= c < math.inf:
-        raise CmdpkitError(f"c is {c!r}, expected a finite number, at least 0")
-    return c * math.log(events / delta)
-
-
-def means_of(counts: Counts, A: int) -> Means:
-    """Means of everything counted; A is the number of actions."""
+def estimated(counts: Counts, A: int) -> Known:
+    """The observed frequencies; an action that was never tried leads back to its state."""
     S = len(counts.starts)
-    cells, M = (steps_of(counts, A), S, A), signals_of(counts)
-    means = Means(
-        mu=np.zeros(S),
-        p=np.zeros((*cells, S)),
-        signals=np.zeros((M, *cells)),
-        episodes=np.zeros(1, dtype=np.int64),
-        moved=np.zeros(cells, dtype=np.int64),
-        visits=np.zeros(cells, dtype=np.int64),
-    )
-    update_means(counts, means)
-    return means
+    kernel = transitions(counts, len(counts.head) // (S * A), A)
+    episodes = counts.starts.sum()
+    mu = counts.starts / episodes if episodes else np.full(S, 1 / S)
+    return Known(Rows.of(kernel.indptr, kernel.successors, kernel.prob, S, A), start_of(mu))
 
 
-def box_of(lo: FloatArray, up: FloatArray, start_lo: FloatArray, start_up: FloatArray) -> Box:
-    """The box between given sides."""
-    box = Box(
-        lo=lo,
-        up=up,
-        start_lo=start_lo,
-        start_up=start_up,
-        needed=np.zeros(lo.shape[:3], dtype=np.int32),
-        states=np.zeros(lo.shape, dtype=np.int32),
-        missing=np.zeros(lo.shape[:3]),
-    )
-    list_needed(readonly(lo), box.needed, box.states, box.missing)
-    return box
+def start_of(mu: FloatArray) -> Rows:
+    """A known start distribution [S]."""
+    return rows_of(np.asarray(mu, dtype=float)[None])
 
 
-def _new_box(means: Means) -> Box:
-    """A box of its own arrays, to be filled."""
-    return box_of(*(np.zeros_like(side) for side in (means.p, means.p, means.mu, means.mu)))
+def new_box(counts: Counts, H: int, A: int) -> Box:
+    """The box of all models of H steps; `update_box` fills it with what was counted."""
+    S, rows = len(counts.starts), len(counts.head)
+    lists = counts.head, counts.link, counts.state
+    sides = np.zeros(len(counts.link)), np.zeros(len(counts.link))
+    states = np.arange(S, dtype=np.int32)
+    every = np.zeros(1, np.int32), np.append(states[1:], np.int32(-1)), states
+    start = BestRows.of(every, np.zeros(S), np.ones(S), np.zeros(1), np.ones(1), (1, S, 1))
+    return Box(BestRows.of(lists, *sides, np.ones(rows), np.ones(rows), (H, S, A)), start, np.full(rows, -1))
 
 
-def confidence_box(means: Means, log: float, H: int) -> Box:
-    """The kernels and the start distributions within beta_p of their estimates."""
-    box = _new_box(means)
-    update_box(means, log, H, box)
-    return box
+def grown(box: Box, counts: Counts) -> Box:
+    """The box on the lists of counts that may have grown."""
+    rows, used = box.rows, min(len(box.rows.lo), len(counts.link))
+    lo, up = (np.append(x[:used], np.zeros(len(counts.link) - used)) for x in (rows.lo, rows.up))
+    return box._replace(rows=rows._replace(head=counts.head, link=counts.link, state=counts.state, lo=lo, up=up))
 
 
-def point(p: FloatArray, mu: FloatArray) -> Box:
-    """The box that holds one kernel and one start distribution."""
-    return box_of(p, p, mu, mu)
+def box_of(
+    shape: tuple[int, int, int],
+    row: IntArray,
+    state: IntArray,
+    sides: FloatArray,
+    unseen: FloatArray,
+    start: FloatArray,
+) -> Box:
+    """The box of entries with the sides lo and up [2, E], sorted by row, and of the sides `start` [2, S].
 
-
-def new_belief(counts: Counts, A: int, *, boxed: bool) -> Belief:
-    """A belief that has seen nothing; `boxed` asks for the box of all kernels within their radii."""
-    means = means_of(counts, A)
-    box = _new_box(means) if boxed else point(means.p, means.mu)
-    belief = Belief(means, box, np.zeros(means.visits.shape))
-    forget(belief)
-    return belief
-
-
-def forget(belief: Belief) -> None:
-    """Let the next `refresh` fill every row."""
-    belief.means.visits[...] = STALE
-
-
-def mean_radius(visits: IntArray, log: float) -> FloatArray:
-    """beta_l [T, S, A] with logarithm `log`."""
-    radius = np.zeros(visits.shape)
-    update_mean_radius(visits, log, radius)
-    return radius
-
-
-def start_bonus(means: Means, log: float) -> float:
-    """sum_s beta_p[s] of the start distribution."""
-    return float(total_radius(means.mu, means.episodes[0], log))
-
-
-@compiled
-def refresh(counts, belief, log, H, boxed):
-    """Bring a belief up to date with the counts; `log` is that of the radii of transitions."""
-    means, box = belief.means, belief.box
-    T, S, A = means.visits.shape
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                if means.visits[t, s, a] == counts.visits[(t * S + s) * A + a]:
-                    continue
-                update_row(counts, means, t, s, a)
-                belief.width[t, s, a] = total_radius(means.p[t, s, a], means.moved[t, s, a], log)
-                if boxed:
-                    update_box_row(means, log, H, box, t, s, a)
-                else:
-                    list_needed_row(box.lo[t, s, a], box.needed, box.states, box.missing, t, s, a)
-    update_start_estimate(counts, means)
-    if boxed:
-        _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
-
-
-@compiled
-def update_means(counts, means):
-    """Fill `means` (Means) from the counts."""
-    T, S, A = means.visits.shape
-    update_start_estimate(counts, means)
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                update_row(counts, means, t, s, a)
-
-
-@internal
-def update_row(counts, means, t, s, a):
-    """Fill what `means` (Means) says of one cell."""
-    _, S, A = means.visits.shape
-    cell = (t * S + s) * A + a
-    visits, moved, p = counts.visits[cell], counts.moves[cell], means.p[t, s, a]
-    means.visits[t, s, a], means.moved[t, s, a] = visits, moved
-    for n in range(len(means.signals)):
-        means.signals[n, t, s, a] = counts.moments[cell, n] / max(visits, 1)
-    for s_next in range(S):
-        p[s_next] = 0.0 if moved > 0 else 1.0 / S
-    j = counts.head[cell]
-    while j >= 0:
-        p[counts.state[j]] = counts.times[j] / moved
-        j = counts.link[j]
-
-
-@internal
-def update_start_estimate(counts, means):
-    """Fill the start distribution of `means` (Means)."""
-    S, total = len(counts.starts), 0
-    for s in range(S):
-        total += counts.starts[s]
-    means.episodes[0] = total
-    for s in range(S):
-        means.mu[s] = counts.starts[s] / total if total > 0 else 1.0 / S
-
-
-@compiled
-def hoeffding(n, log):
-    """Radius of a mean of n observations in [0, 1]; at least 1 without any."""
-    radius = math.sqrt(log / max(n, 1))
-    return max(1.0, radius) if n == 0 else radius
-
-
-@compiled
-def bernstein(p, n, log):
-    """Radius of a frequency p among n observations; at least 1 without any."""
-    x = log / max(n, 1)
-    radius = 2.0 * math.sqrt(p * (1.0 - p) * x) + 14.0 / 3.0 * x
-    return max(1.0, radius) if n == 0 else radius
-
-
-@compiled
-def total_radius(p, n, log):
-    """Sum of the radii of the frequencies p [S]."""
-    unseen, total = bernstein(0.0, n, log), 0.0
-    for s in range(len(p)):
-        total += unseen if p[s] == 0.0 else bernstein(p[s], n, log)
-    return total
-
-
-@compiled
-def update_mean_radius(visits, log, radius):
-    """Fill radius [T, S, A]."""
-    T, S, A = visits.shape
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                radius[t, s, a] = hoeffding(visits[t, s, a], log)
-
-
-@compiled
-def update_transition_bonus(means, log, bonus):
-    """Fill bonus [H, S, A] with sum_s' beta_p[h, s, a, s'], and 0 at the last step.
-
-    H times this bonus covers what the error of the kernel can do to values of signals in [0, 1]: values are optimistic
-    if it is added to the signal, and pessimistic if it is subtracted. Where the start distribution is estimated too,
-    H times `start_bonus` does the same for the expected totals from the start.
+    The shape is (H, S, A), and unseen [rows] the largest probability of any one state without an entry.
     """
-    H, S, A = bonus.shape
-    T = len(means.p)
-    for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                if h == H - 1:
-                    bonus[h, s, a] = 0.0
-                elif h < T:
-                    bonus[h, s, a] = total_radius(means.p[h, s, a], means.moved[h, s, a], log)
-                else:
-                    bonus[h, s, a] = bonus[h % T, s, a]
+    (H, S, A), (lo, up) = shape, sides
+    nothing = new_counts(len(unseen) // (S * A), S, A, 1)
+    box = new_box(with_transitions(nothing, row, state, np.ones_like(row)), H, A)
+    box.rows.lo[...], box.rows.up[...], box.rows.unseen[...] = lo, up, unseen
+    box.start.lo[...], box.start.up[...], box.start.unseen[...] = *start, 0.0
+    for rows, total in ((box.rows, np.bincount(row, lo, len(unseen))), (box.start, start[0].sum())):
+        rows.spare[...] = np.where(total < 1 - NOTHING_MISSING, 1 - total, 0.0)
+    return box
 
 
 @compiled
-def update_box(means, log, H, box):
-    """Fill `box` (a Box)."""
-    T, S, A = means.moved.shape
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                update_box_row(means, log, H, box, t, s, a)
-    _interval(means.mu, means.episodes[0], log, False, box.start_lo, box.start_up)
+def update_box(counts, box, interval):
+    """Bring all rows up to date whose number of moves has changed, and the start."""
+    rows, start = box.rows, box.start
+    for row in range(len(box.moves)):
+        n = counts.moves[row]
+        if n == box.moves[row]:
+            continue
+        box.moves[row] = n
+        terms, total, j = of_count(interval, n), 0.0, rows.head[row]
+        while j >= 0:
+            rows.lo[j], rows.up[j] = ends(interval, counts.times[j], n, terms)
+            total += rows.lo[j]
+            j = rows.link[j]
+        rows.spare[row], rows.unseen[row] = max(1.0 - total, 0.0), ends(interval, 0, n, terms)[1]
+    episodes, total = counts.starts.sum(), 0.0
+    terms = of_count(interval, episodes)
+    for s in range(len(counts.starts)):
+        start.lo[s], start.up[s] = ends(interval, counts.starts[s], episodes, terms)
+        total += start.lo[s]
+    start.spare[0], start.unseen[0] = max(1.0 - total, 0.0), 0.0
 
 
-@internal
-def update_box_row(means, log, H, box, t, s, a):
-    """Fill one row of `box`. If the last step has rows of its own, they get no radius: no transition follows it."""
-    last = len(means.p) == H and t == H - 1
-    _interval(means.p[t, s, a], means.moved[t, s, a], log, last, box.lo[t, s, a], box.up[t, s, a])
-    list_needed_row(box.lo[t, s, a], box.needed, box.states, box.missing, t, s, a)
+# -- What the models have of a policy ---------------------------------------------------------------------------------
+
+NO_VALUES = np.zeros((0, 1, 1))  # in the place of action values that nobody asks for
 
 
-@internal
-def _interval(p, n, log, certain, lo, up):
-    """Fill lo and up [S] with p -+ its radii, cut to [0, 1]."""
-    unseen = 0.0 if certain else bernstein(0.0, n, log)
-    for s in range(len(p)):
-        radius = unseen if certain or p[s] == 0.0 else bernstein(p[s], n, log)
-        lo[s] = max(p[s] - radius, 0.0)
-        up[s] = min(p[s] + radius, 1.0)
+class BestPair(NamedTuple):
+    """A policy and the model chosen with it, which `operators.best_rows` writes row by row from the order of states."""
+
+    policy: Decisions  # its actions, choice [H, S]
+    V: FloatArray  # [L, S]: values of the objective from step h on, in place h % L
+    X: FloatArray  # [L, S, M]: the same of M signals
+    Q: FloatArray  # [0, 1, 1]: no room for action values
+    totals: FloatArray  # [1 + M]: expected totals of the objective and of the signals
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], M: int, L: int = 2) -> BestPair:
+        """Arrays for `best_pair` to fill, for a shape (H, S, A)."""
+        H, S, A = shape
+        policy = undrawn(np.zeros((H, S), dtype=np.int16), A)
+        return cls(policy, np.zeros((L, S)), np.zeros((L, S, M)), NO_VALUES, np.zeros(1 + M))
 
 
 @compiled
-def list_needed(lo, needed, states, missing):
-    """Fill `needed`, `states` and `missing` of a box for all rows of lo [T, S, A, S]."""
-    T, S, A, _ = lo.shape
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                list_needed_row(lo[t, s, a], needed, states, missing, t, s, a)
+def best_pair(models, objective, allowed, signals, pair):
+    """Fill `pair` with the policy and the model that have most of an objective [1 or H, S, A], and their signals."""
+    (H, S), L = pair.policy.choice.shape, len(pair.V)
+    pair.V[H % L], pair.X[H % L] = 0.0, 0.0
+    induction(models.rows, objective, allowed, signals, pair.policy, 0, H - 1, 0, S, pair.V, pair.X, pair.Q)
+    from_start(models, pair.V[0], pair.X[0], pair.totals)
 
 
-@internal
-def list_needed_row(lo, needed, states, missing, t, s, a):
-    """Fill `needed`, `states` and `missing` of a box for the row lo [S]."""
-    found, total = 0, 0.0
-    for s_next in range(len(lo)):
-        if lo[s_next] > 0.0:
-            states[t, s, a, found] = s_next
-            found += 1
-            total += lo[s_next]
-    needed[t, s, a] = found
-    missing[t, s, a] = 1.0 - total if total < 1.0 - NOTHING_MISSING else 0.0
+@compiled
+def from_start(models, V, X, totals):
+    """Expectations of V [S] and X [S, M] over the start distribution where that of V is largest."""
+    prepare_start(models, V)
+    row = row_of(models.start, 0, 0, 0)
+    totals[0] = expect(models.start, row, V, 0.0)
+    for m in range(X.shape[1]):
+        totals[1 + m] = expect(models.start, row, X[:, m], 0.0)
+
+
+@primitive
+def prepare_start(models, V):
+    """Get ready for start distributions and the values V [S] of the first step."""
+
+
+@prepare_start.of(Known)
+def _known_start(models, V):
+    pass
+
+
+@prepare_start.of(Box)
+def _sorted_start(models, V):
+    for s in range(len(V)):
+        models.start.order[0, s] = models.rows.order[0, s]  # nearly sorted, and the same whatever was asked before
+    prepare(models.start, 0, V)
+
+
+def total(models: Models, x: FloatArray, pi: Decisions, X: FloatArray) -> float:
+    """The largest total of a signal x [1 or H, S, A] under a policy in the models; X [L, S, 1] gets its values."""
+    (H, S), totals = pi.choice.shape, np.zeros(1)
+    X[H % len(X)] = 0.0
+    given = models.rows, signals_of(x[None]), pi
+    call(evaluation, work_of(models, H), *given, 0, H - 1, 0, S, X, NO_VALUES)
+    call(from_start, 2 * S, models, X[0, :, 0], X[0, :, :0], totals)
+    return float(totals[0])
+
+
+def visits(models: Models, pi: FloatArray) -> FloatArray:
+    """Expected visits [H, S, A] of a policy pi [H, S, A], in a box those in the best models of the last induction."""
+    d, given = np.zeros(pi.shape[:2]), (models.rows, drawn(pi), signals_of(np.zeros((1, 1, *pi.shape[1:]))))
+    call(_add_start, pi.shape[1], models, d[0])
+    call(flow, work_of(models, len(pi)), *given, 0, len(pi) - 1, np.zeros((0, pi.shape[1])), d, np.zeros(0))
+    return d[..., None] * pi
+
+
+@compiled
+def _add_start(models, d):
+    push(models.start, row_of(models.start, 0, 0, 0), 1.0, d)
+
+
+def drawn(pi: FloatArray) -> Decisions:
+    """A table pi [H, S, A] as compiled code takes it; it sees later changes of the table."""
+    return Decisions(*map(readonly, all_drawn(pi)))
+
+
+def signals_of(x: FloatArray) -> Signals:
+    """Signals x [1 + N, 1 or H, S, A] as compiled code takes them."""
+    return Signals(readonly(x[0]), readonly(x[1:]))
+
+
+def work_of(models: Models, H: int) -> int:
+    """Inner loops of a pass over all rows of H steps."""
+    rows = models.rows
+    cells, entries = (len(rows.indptr), len(rows.prob)) if isinstance(rows, Rows) else (len(rows.head), len(rows.lo))
+    return (cells + entries) * (H if rows.stride == 0 else 1)

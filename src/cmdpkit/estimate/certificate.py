@@ -1,9 +1,9 @@
 """A certificate from counts alone: how far a policy is from the optimum at most, and whether it keeps its bounds.
 
-    intervals   for every transition frequency, start frequency and mean signal, by `estimate.within`
+    intervals   for every transition frequency, start frequency and mean signal, by `anytime_intervals`
     U           the largest v + lam . (w - rho) of any policy in any model within the intervals: no policy within the
                 bounds is worth more, whatever lam >= 0 is. An error of the solver that chose lam cannot hurt.
-    v_lo, w_lo  the smallest totals of one policy in the models within the intervals, by pessimistic induction
+    v_lo, w_lo  the smallest totals of one policy in the models within the intervals, by pessimistic evaluation
 
 The probability that all intervals hold at all times is at least 1 - delta, whatever decided about the actions. On that
 one event every policy, chosen from the data or not, keeps its bounds if w_lo >= rho, and is at most U - v_lo below the
@@ -11,20 +11,36 @@ optimum (docs/theory/guarantees.md, Lemma A and Statement 11). In a world that i
 their intervals. In one that is declared noiseless, one visit tells the signals. Rounding is added to U and subtracted
 from the lower totals.
 
-The inductions are in `estimate.within`. An interval is computed again only if its row has been visited since.
+The models within the intervals are a box, on which the operators work (`boxes`). An interval is computed again only if
+its row has been visited since.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate import within
 from cmdpkit.estimate.alike import steps_warning
-from cmdpkit.estimate.counts import Counts, signal_means, signal_squares, signals_of, steps_of
+from cmdpkit.estimate.anytime_intervals import AllTimes, Ranges, update_ranges
+from cmdpkit.estimate.boxes import (
+    BestPair,
+    Box,
+    best_pair,
+    drawn,
+    estimated,
+    from_start,
+    grown,
+    new_box,
+    total,
+    update_box,
+    visits,
+    work_of,
+)
+from cmdpkit.estimate.boxes import signals_of as as_signals
+from cmdpkit.estimate.counts import Counts, entries_of, new_counts, signal_means, signal_squares, signals_of, steps_of
 from cmdpkit.estimate.extended import PairSource
 from cmdpkit.estimate.intervals import Intervals, UnknownCell
 from cmdpkit.estimate.model import model_of
@@ -34,8 +50,12 @@ from cmdpkit.exact.progress import Watch
 from cmdpkit.exact.solver import solve_in
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.compiled import call, readonly
+from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import CLEAR_OF_ROUNDING, FEASIBLE, MAX_UNEXPLAINED_GAP, NO_SPREAD, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.steps import expectations, induction
+
+INTERVAL_WORK = 20  # inner loops that an interval takes
 
 NOISY = (
     "the world was declared noiseless, but the same action in the same state and step has earned different signals: "
@@ -63,10 +83,9 @@ class Certifier:
         self.allowed, self.rho, self.T, self.delta = readonly(allowed), rho, T, delta
         (self.H, S, A), M = allowed.shape, 1 + len(rho)
         self.noiseless, self.contradicted = noiseless, False  # the latter: whether signals vary all the same
-        self.sides, self.work = within.new_sides(T, S, A, M), within.new_work(self.H, S, A, M)
         self.counts: Counts | None = None
+        self._box, self.ranges = new_box(new_counts(T, S, A, M, 0), self.H, A), Ranges.unknown(M, T * S * A)
         self._bound: Bound | None = None
-        self._priced: FloatArray | None = None  # the weights of the pair that `work` holds, if it holds one
 
     # -- intervals -----------------------------------------------------------------------------------------------------
 
@@ -82,18 +101,24 @@ class Certifier:
         """Bring the intervals up to date with the counts, which may have grown since the last look."""
         if signals_of(counts) != 1 + len(self.rho) or steps_of(counts, self.allowed.shape[2]) != self.T:
             raise CmdpkitError("the counts have another number of signals or steps than the certificate was made for")
-        self.counts, self._bound, self._priced = counts, None, None
-        room = len(counts.link) - len(self.sides.lo)
-        if room:
-            lists = {name: np.append(getattr(self.sides, name)[: len(counts.link)], np.zeros(max(room, 0)))
-                     for name in ("lo", "up")}  # fmt: skip
-            self.sides = self.sides._replace(**lists)
+        self.counts, self._bound, self._box = counts, None, grown(self._box, counts)
         if self.noiseless and _varies(counts, 1 + len(self.rho)):
             self.noiseless, self.contradicted = False, True
-            self.sides.moves[...], self.sides.visits[...] = -1, -1
+            self.box.moves[...], self.ranges.visits[...] = -1, -1
         log = math.log(self.number_of_intervals() / self.delta)
-        # It is always compiled, because lgamma of Python and of C differ in the last bits.
-        within.update_sides(counts, self.sides, log, self.noiseless)
+        intervals = len(counts.head) + int(counts.used[0])
+        call(update_box, INTERVAL_WORK * intervals, counts, self.box, AllTimes(log))
+        call(update_ranges, INTERVAL_WORK * self.ranges.most.size, counts, self.ranges, log, self.noiseless)
+
+    @property
+    def most(self) -> FloatArray:
+        """[1+N, T, S, A], the largest mean signals within the intervals."""
+        return self.ranges.most.reshape(-1, self.T, *self.allowed.shape[1:])
+
+    @property
+    def least(self) -> FloatArray:
+        """[1+N, T, S, A], the smallest mean signals within the intervals."""
+        return self.ranges.least.reshape(-1, self.T, *self.allowed.shape[1:])
 
     def contradictions(self, counts: Counts) -> tuple[str, ...]:
         """What the counts contradict of the declarations about the world, in sentences."""
@@ -102,7 +127,7 @@ class Certifier:
 
     def restrict(self, allowed: BoolArray) -> None:
         """From now on only policies with these actions [H, S, A] compete; intervals stay those of all actions."""
-        self.allowed, self._bound, self._priced = readonly(allowed), None, None
+        self.allowed, self._bound = readonly(allowed), None
 
     # -- what follows from them ----------------------------------------------------------------------------------------
 
@@ -117,55 +142,65 @@ class Certifier:
 
     def _cheapest(self, priced_to: float = 1e-4) -> Bound:
         """U is the smallest over all prices up to the share `priced_to` of H."""
-        pool: Columns[_Source] = Columns(_Source(self), FEASIBLE, MAX_UNEXPLAINED_GAP)
+        pool = Columns(_Source(self), FEASIBLE, MAX_UNEXPLAINED_GAP)
         thresholds = pool.scaled(self.rho)
         if pool.N:
             t, _, y = pool.reach(thresholds, np.ones(pool.N), enough=0.0)
             if t < -FEASIBLE:
-                value, _ = self._largest(np.append(0.0, np.maximum(y, 0.0)))
+                value = self._largest(np.append(0.0, np.maximum(y, 0.0)))
                 if value - float(np.maximum(y, 0.0) @ self.rho) < 0:
                     return Bound(-np.inf, np.zeros(pool.N))
         best = pool.maximise(thresholds, enough=lambda found: found.bound - found.value <= priced_to)
         lam = np.maximum(best.lam, 0.0)
         # The proof has what `_largest` found at these weights, in units of H; a price below 0 would prove nothing.
-        most = best.proof.objective * self.H if np.all(best.lam >= 0) else self._largest(np.append(1.0, lam))[0]
+        most = best.proof.objective * self.H if np.all(best.lam >= 0) else self._largest(np.append(1.0, lam))
         return Bound(float(most - lam @ self.rho), lam)
 
-    def _largest(self, weights: FloatArray) -> tuple[float, FloatArray]:
-        """The largest weights . (v, w) over policies and models, with rounding added, and (v, w) of the maximiser."""
-        self._call(within.best_pair, readonly(weights), self.allowed, self.work)
-        self._priced = weights
-        totals = self.work.totals
-        return float(totals[0]) + self._rounding(float(weights.sum())), totals[1:].copy()
+    def _largest(self, weights: FloatArray) -> float:
+        """The largest weights . (v, w) over policies and models, with rounding added."""
+        return float(self._pair(weights).totals[0]) + self.rounding(float(weights.sum()))
+
+    def _pair(self, weights: FloatArray) -> BestPair:
+        """The pair of a policy and a model with the largest weights . (v, w), and its values at all steps."""
+        pair, objective = BestPair.empty(self.allowed.shape, 0, self.H + 1), np.tensordot(weights, self.most, axes=1)
+        given = self.box, readonly(objective), self.allowed, as_signals(self.most), pair
+        call(best_pair, work_of(self.box, self.H), *given)
+        return pair
 
     def totals(self, pi: FloatArray) -> FloatArray:
         """[1+N, 2]: the smallest and the largest value and utilities of pi [H, S, A] within the intervals."""
-        found = np.empty((1 + len(self.rho), 2))
-        self._call(within.extreme_totals, readonly(pi), self.work, found)
-        self._priced = None
-        return np.clip(found + np.array([-1.0, 1.0]) * self._rounding(1.0), 0.0, float(self.H))
+        box, policy, X = self.box, drawn(pi), np.zeros((2, pi.shape[1], 1))
+        pairs = zip(self.least, self.most, strict=True)
+        found = np.array([(-total(box, -least, policy, X), total(box, most, policy, X)) for least, most in pairs])
+        return np.clip(found + np.array([-1.0, 1.0]) * self.rounding(1.0), 0.0, float(self.H))
 
-    def accuracy(self, choice: IntArray | None = None) -> float:
-        """eps_t: the totals of a policy differ by no more between two models within the intervals.
+    def least_known(self) -> tuple[float, IntArray]:
+        """eps_t, by which totals of a policy differ at most between two models within the intervals, and EXPLORE.
 
-        With `choice` [H, S] it is filled with the actions that lead to where most is unknown (EXPLORE).
+        The latter are the actions [H, S] that lead to where most is unknown (docs/theory/guarantees.md).
         """
-        found, self._priced = self.work.choice if choice is None else choice, None
-        return float(self._call(within.most_unknown, self.allowed, self.work, found))
+        (H, S, _), box, counts = self.allowed.shape, self.box, self._seen()
+        rows, (owner, *_) = box.rows, entries_of(counts)
+        apart, size = (rows.up - rows.lo)[: len(owner)], len(rows.head)
+        others = (S - np.bincount(owner, minlength=size)) * rows.unseen
+        widths = (np.bincount(owner, apart, size) + others).reshape(self.T, *self.allowed.shape[1:])
+        left = np.arange(H - 1, -1, -1.0)[:, None, None]
+        x = (self.most - self.least).max(axis=0) + left * np.minimum(1.0, widths / 2)
+        V, pair = np.zeros((2, S)), BestPair.empty(self.allowed.shape, 0)
+        given = rows, readonly(x), self.allowed, as_signals(self.most), pair.policy
+        for h in range(H - 1, -1, -1):
+            call(induction, work_of(box, 1), *given, h, h, 0, S, V, pair.X, pair.Q)
+            np.minimum(V[h % 2], H - h, out=V[h % 2])
+        call(from_start, 2 * S, box, V[0], pair.X[0], pair.totals)
+        start = H * min(1.0, float((box.start.up - box.start.lo).sum()) / 2)
+        return min(start + float(pair.totals[0]), float(H)), pair.policy.choice
 
     def prove(self, pi: FloatArray, sample: Intervals | None = None) -> Intervals:
         """What the counts prove about pi; `sample` has intervals for the same policy that hold beside the others."""
-        best, amounts = self.bound(), np.zeros(len(self._seen().visits))
-        known = bool(np.isfinite(best.value))
-        if known:
-            weights = np.append(1.0, best.prices) / self.H
-            if self._priced is None or not np.array_equal(self._priced, weights):
-                self._largest(weights)
-            self._add_parts(self.sides.most, weights, np.eye(self.allowed.shape[2])[self.work.choice], 1.0, amounts)
-            amounts *= self.H
-        ends = self.totals(pi)
-        if known:
-            self._add_parts(self.sides.least, np.eye(1, 1 + len(self.rho))[0], pi, -1.0, amounts)
+        best, ends = self.bound(), self.totals(pi)
+        parts: tuple[UnknownCell, ...] = ()
+        if np.isfinite(best.value):
+            parts = self._largest_parts(self._parts_of(pi, np.append(1.0, best.prices)))
         if sample is not None:
             own = np.array(sample.intervals)
             ends = np.stack((np.maximum(ends[:, 0], own[:, 0]), np.minimum(ends[:, 1], own[:, 1])), axis=1)
@@ -174,7 +209,7 @@ class Certifier:
             episodes=int(self._seen().starts.sum()),
             intervals=tuple((float(low), float(max(low, high))) for low, high in ends),
             best=best.value,
-            parts=self._largest_parts(amounts),
+            parts=parts,
         )
 
     def safe_policy(
@@ -183,12 +218,12 @@ class Certifier:
         """HAND-OVER: of plans that can be proved to keep their bounds, the one with the largest proved value.
 
         The plans, at most so many, are those of the estimated model with its bounds tightened by a margin. The first
-        margin is `accuracy`, which is all that Statement 12 needs. The others grow by what a plan lacked of a proof and
+        margin is eps_t, which is all that Statement 12 needs. The others grow by what a plan lacked of a proof and
         the share `beyond` of it, so that the next one suffices, until the relative change is below `same`.
         """
         cmdp = model_of(self._seen(), self.rho, self.allowed, 1).cmdp
         pool, best = Columns(Horizon(cmdp)), None
-        margin, refused = np.full(len(self.rho), self.accuracy()), np.full(len(self.rho), np.inf)
+        margin, refused = np.full(len(self.rho), self.least_known()[0]), np.full(len(self.rho), np.inf)
         for k in range(plans):
             names = (c.name for c in cmdp.constraints)
             asked = cmdp.with_bounds(**{name: float(x) for name, x in zip(names, self.rho + margin, strict=True)})
@@ -209,16 +244,26 @@ class Certifier:
                 break
         return best
 
-    def _add_parts(
-        self, signals: FloatArray, weights: FloatArray, pi: FloatArray, sign: float, amounts: FloatArray
-    ) -> None:
-        """Add the parts of a gap to amounts [cells]; `work` has the extreme values of pi.
+    def _parts_of(self, pi: FloatArray, weights: FloatArray) -> FloatArray:
+        """[cells]: the parts of the gap of pi, where `weights` [1+N] are those of the bound on the optimum.
 
         U less its value in the estimated model is a sum over cells of expected visits in the estimated model times what
         the intervals allow beyond the estimate. So is the estimated value of a policy less v_lo.
         """
-        flow = np.zeros((2, self.allowed.shape[1]))
-        self._call(within.add_parts, signals, readonly(weights), readonly(pi), sign, self.work, flow, amounts)
+        best, X = self._pair(weights), np.zeros((self.H + 1, pi.shape[1], 1))
+        total(self.box, -self.least[0], drawn(pi), X)
+        optimism = self._beyond(weights, self.most, best.V, one_hot(best.policy.choice, pi.shape[2]))
+        return optimism + self._beyond(-np.eye(1, len(weights))[0], self.least, X[..., 0], pi)
+
+    def _beyond(self, weights: FloatArray, signals: FloatArray, V: FloatArray, pi: FloatArray) -> FloatArray:
+        """[cells]: what the intervals add to the estimate of a policy whose values within them are V [H+1, S]."""
+        counts, model = self._seen(), estimated(self._seen(), pi.shape[2])
+        means, Q = signal_means(counts, len(weights)).T.reshape(signals.shape), np.zeros((2, *pi.shape))
+        for models, x, found in ((self.box, signals, Q[0]), (model, means, Q[1])):
+            x = readonly(np.tensordot(weights, x, axes=1))
+            call(expectations, work_of(models, self.H), models.rows, x, V, found)
+        beyond: FloatArray = (visits(model, pi) * (Q[0] - Q[1])).reshape(-1, len(counts.head)).sum(axis=0)
+        return beyond
 
     def _largest_parts(self, amounts: FloatArray, most: int = 3) -> tuple[UnknownCell, ...]:
         """The cells that make the largest parts of U - v_lo, largest first: what is known least, where it matters."""
@@ -229,7 +274,7 @@ class Certifier:
             found.append(UnknownCell(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
         return tuple(part for part in found if part.amount > 0)
 
-    def _rounding(self, weight: float) -> float:
+    def rounding(self, weight: float) -> float:
         """Rounding error of a total of signals in [0, weight], at most.
 
         A row adds up at most 2 S products of a probability and a value of at most H weight, and its probabilities have
@@ -238,11 +283,11 @@ class Certifier:
         S, A = self.allowed.shape[1:]
         return float(ROUNDOFF * self.H * (self.H * weight) * (4 * S + 2 * A + 8))
 
-    def _call(self, function: Any, *args: Any) -> Any:
-        """An induction over all cells of all steps; the interpreter runs it as long as it is a matter of moments."""
-        counts = self._seen()
-        work = self.allowed.size * (1 + int(counts.used[0]) // len(counts.head))
-        return call(function, work, counts, self.sides, *args)
+    @property
+    def box(self) -> Box:
+        """The models within the intervals."""
+        self._seen()
+        return self._box
 
     def _seen(self) -> Counts:
         if self.counts is None:
@@ -254,15 +299,15 @@ class _Source(PairSource):
     """Pairs of a policy and a model within the intervals."""
 
     def __init__(self, certifier: Certifier) -> None:
-        super().__init__(np.full(1 + len(certifier.rho), float(certifier.H)))
+        H = certifier.H
+        super().__init__(certifier.box, certifier.most, certifier.allowed, H, np.full(len(certifier.most), float(H)))
         self.certifier = certifier
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
-        """The pair with the largest weights . (v, w), and that value."""
-        upper, values = self.certifier._largest(weights / self.units)
-        values = values / self.units
-        choice = self.certifier.work.choice.copy()
-        return upper, [PolicyColumn(choice, float(values[0]), values[1:], weights, upper)]
+        """The pair with the largest weights . (v, w), and that value with rounding added."""
+        largest, (column,) = super().price(weights, slack)
+        upper = largest + self.certifier.rounding(float((weights / self.units).sum()))
+        return upper, [column._replace(objective=upper)]
 
 
 def _varies(counts: Counts, M: int) -> bool:

@@ -9,42 +9,42 @@ shrunk accordingly, and the programs over it know of nothing but long-run averag
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box, box_of
-from cmdpkit.estimate.counts import Counts, dense_moves, signal_squares, signals_of
+from cmdpkit.estimate.counts import Counts, signal_means, signals_of
+from cmdpkit.estimate.weights import RowWeights, added, everywhere, gamma_drawn, normalised, observed, shared
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.row_lists import matrix_of, rows_of
+from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.simulate.random import Stream, generator
 
 Model: TypeAlias = Arrays
 
 
 class Seen(NamedTuple):
-    """What was seen in one unbroken run so far, as dense arrays, and what was declared about the world."""
+    """What was seen in one unbroken run so far, and what was declared about the world."""
 
-    visits: IntArray  # [S, A], how often an action was taken
-    moves: IntArray  # [S, A, S], where it led to; a new start is not counted
-    sums: FloatArray  # [1+N, S, A], signals added up
-    squares: FloatArray  # [1+N, S, A], their squares added up
-    starts: IntArray  # [S], how often the run began in a state
+    counts: Counts  # all steps share them
     state: int  # the present state
     allowed: BoolArray  # [S, A], actions that may be used
-    restart: float  # probability of a new start after a step
+    restart: float  # probability of a new start after a step, which is not counted as a move
     criterion: str  # "average" or "discounted"
 
+    @property
+    def visits(self) -> IntArray:
+        """[S, A], how often an action was taken."""
+        return self.counts.visits.reshape(self.allowed.shape)
 
-def seen_in(counts: Counts, state: int, allowed: BoolArray, restart: float, criterion: str) -> Seen:
-    """Dense arrays of counts that all steps share; the other arguments are fields of `Seen`."""
-    S, A = allowed.shape
-    M = signals_of(counts)
-    sums, squares = (x.T.reshape(M, S, A).copy() for x in (counts.moments[:, :M], signal_squares(counts, M)))
-    moves = dense_moves(counts, A)[0]
-    return Seen(counts.visits.reshape(S, A), moves, sums, squares, counts.starts, state, allowed, restart, criterion)
+    @property
+    def means(self) -> FloatArray:
+        """[1+N, S, A], mean signals; 0 where nothing was seen."""
+        M = signals_of(self.counts)
+        return signal_means(self.counts, M).T.reshape(M, *self.allowed.shape)
 
 
 def mean_model(seen: Seen) -> Model | None:
@@ -52,7 +52,7 @@ def mean_model(seen: Seen) -> Model | None:
 
     In a state in which nothing was tried yet everything is allowed, and leads to the states that are known.
     """
-    return _mean(seen.moves.astype(float), means(seen), seen)
+    return _mean(observed(seen.counts), hopeful_means(seen), seen)
 
 
 def proven_model(seen: Seen) -> Model | None:
@@ -67,20 +67,22 @@ def proven_model(seen: Seen) -> Model | None:
 
 def cautious_model(seen: Seen, seldom: int) -> Model | None:
     """The proven model, where an action tried fewer than `seldom` times may also lead where others of its state did."""
-    others = np.where((seen.visits < seldom)[:, :, None], on_others(seen.moves), 0.0)
+    (S, A), moves = seen.allowed.shape, observed(seen.counts)
+    others = shared(moves, np.flatnonzero(seen.visits < seldom), S, A, 1.0)
     rare = seen.visits**2 < seen.visits.sum(axis=1, keepdims=True)
-    proven: FloatArray = np.where(rare, 0.0, means(seen))
-    return _mean(seen.moves.astype(float) + others, proven, seen)
+    return _mean(added(S, moves, others), np.where(rare, 0.0, hopeful_means(seen)), seen)
 
 
-def _mean(weights: FloatArray, signals: FloatArray, seen: Seen) -> Model | None:
-    """The model of these weights [S, A, S] and signals [1+N, S, A] where something was tried."""
-    tried = np.asarray(seen.moves.any(axis=2))
+def _mean(weights: RowWeights, signals: FloatArray, seen: Seen) -> Model | None:
+    """The model of these weights and signals [1+N, S, A] where something was tried."""
+    S, A = seen.allowed.shape
+    tried: BoolArray = seen.counts.moves.reshape(S, A) > 0
     known = np.asarray(tried.any(axis=1))
     if not known.any():
         return None
-    weights[~known] = known
-    return _model(weights, signals, np.where(known[:, None], tried, seen.allowed), seen)
+    rows, states = np.flatnonzero(np.repeat(~known, A)), np.flatnonzero(known)
+    unknown = np.repeat(rows, len(states)), np.tile(states, len(rows)), np.ones(len(rows) * len(states))
+    return _model(added(S, weights, unknown), signals, np.where(known[:, None], tried, seen.allowed), seen)
 
 
 def hopeful_model(seen: Seen, rng: Stream, *, unsure: int) -> Model:
@@ -99,10 +101,11 @@ def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float)
     pair may lead where some action has led to from the same state, and these next states share a weight of `prior`.
     Actions that were tried fewer than `unsure` times have the best signals there are, and so they are tried.
     """
-    everywhere = (seen.visits < few)[:, :, None]
-    shape = seen.moves + prior * np.where(everywhere, 1.0, on_others(seen.moves))
-    hopes = np.where(seen.visits < unsure, 1.0, means(seen))
-    return _model(gamma_weights(shape, prior, generator(rng)), hopes, seen.allowed, seen)
+    (S, A), moves, young = seen.allowed.shape, observed(seen.counts), (seen.visits < few).ravel()
+    guesses = everywhere(np.flatnonzero(young), S, prior), shared(moves, np.flatnonzero(~young), S, A, prior)
+    hopes = np.where(seen.visits < unsure, 1.0, hopeful_means(seen))
+    weights = gamma_drawn(added(S, moves, *guesses), S * A, S, prior, generator(rng))
+    return _model(weights, hopes, seen.allowed, seen)
 
 
 def with_patience(model: Model, seen: Seen, steps: float) -> Model:
@@ -129,82 +132,46 @@ def chain_of(model: Model, pi: FloatArray) -> Any:
     return chain
 
 
-def means(seen: Seen) -> FloatArray:
+def hopeful_means(seen: Seen) -> FloatArray:
     """Mean signals [1+N, S, A]; 1 where nothing was seen."""
-    return np.where(seen.visits > 0, seen.sums / np.maximum(seen.visits, 1), 1.0)
+    return np.where(seen.visits > 0, seen.means, 1.0)
 
 
-def _model(weights: FloatArray, signals: FloatArray, allowed: BoolArray, seen: Seen) -> Model:
-    """The model with transitions in proportion to weights [S, A, S], from where the run is or begins again."""
-    S, A = seen.visits.shape
-    P = sparse.csr_array(weights.reshape(S * A, S))
-    total = np.asarray(P.sum(axis=1)).reshape(-1)
-    P = sparse.csr_array(sparse.diags_array(np.where(total > 0, 1.0 / np.maximum(total, 1e-300), 0.0)) @ P)
-    if seen.criterion == "discounted":
-        mu = seen.starts / seen.starts.sum()
-    else:
-        mu = np.eye(1, S, seen.state)[0]
-    discount = 1.0 - seen.restart
-    return Model(rows_of(P), signals[0], signals[1:], mu, allowed, seen.criterion, discount)
+def _model(weights: RowWeights, signals: FloatArray, allowed: BoolArray, seen: Seen) -> Model:
+    """The model with transitions in proportion to weights, from where the run is or begins again."""
+    S, A = seen.allowed.shape
+    starts = seen.counts.starts
+    mu = starts / starts.sum() if seen.criterion == "discounted" else np.eye(1, S, seen.state)[0]
+    rows, discount = normalised(weights, S * A, S), 1.0 - seen.restart
+    return Model(rows, signals[0], signals[1:], mu, allowed, seen.criterion, discount)
 
 
-def frequencies(seen: Seen) -> FloatArray:
-    """p [S, A, S], how often each transition followed; alike for all states where nothing was seen."""
-    moved = seen.moves.sum(axis=2, keepdims=True)
-    p: FloatArray = np.where(moved > 0, seen.moves / np.maximum(moved, 1), 1.0 / seen.moves.shape[2])
-    return p
+# The radius of probabilities [E] in rows [E].
+Radius: TypeAlias = Callable[[FloatArray, IntArray], FloatArray]
 
 
-def may_lead(seen: Seen, few: int) -> BoolArray:
-    """[S, A, S]: where a pair has led to; anywhere as long as it was tried fewer than `few` times."""
-    led = seen.moves > 0
-    may: BoolArray = led | (seen.visits < few)[:, :, None] | ~led.any(axis=2, keepdims=True)
-    return may
+def box_around(seen: Seen, radius: Radius, few: int, H: int = 1) -> Box:
+    """All kernels of H steps within a radius of the frequencies.
 
-
-def box_around(p: FloatArray, radius: FloatArray, seen: Seen, few: int) -> Box:
-    """All kernels within radius [S, A, S] of p [S, A, S] that lead only where `may_lead` allows.
-
-    The start of a box is the present state, which is known.
+    An action that was tried `few` times leads only where it has led to; one that was never tried may lead anywhere. The
+    start is the present state, which is known.
     """
-    unseen = ~np.asarray(seen.moves.any(axis=2))[:, :, None]
-    lo = np.where(unseen, 0.0, np.maximum(p - radius, 0.0))
-    up = np.where(may_lead(seen, few), np.where(unseen, 1.0, np.minimum(p + radius, 1.0)), 0.0)
+    (S, A), (row, to, times), starts = seen.allowed.shape, observed(seen.counts), seen.counts.starts
+    moved, every = seen.counts.moves, np.arange(seen.allowed.size)
+    p = times / moved[row]
+    lo, up = np.maximum(p - radius(p, row), 0.0), np.minimum(p + radius(p, row), 1.0)
+    free = np.where(seen.visits.ravel() < few, np.minimum(radius(np.zeros(len(every)), every), 1.0), 0.0)
+    unseen = np.where(moved > 0, free, 1.0)
     if seen.restart:
-        mu = seen.starts / seen.starts.sum()
-        lo, up = ((1 - seen.restart) * side + seen.restart * mu for side in (lo, up))
-    start = np.eye(1, len(seen.starts), seen.state)[0]
-    return box_of(lo[None], up[None], start, start)
-
-
-# -- Draws from what counts leave plausible. Rows are [..., S]; the last axis before it is that of actions.
-
-
-def on_others(moves: IntArray) -> FloatArray:
-    """[..., 1, S]: a weight of 1, shared by the states to which some action has led from a state."""
-    led = moves.any(axis=-2, keepdims=True)
-    shared: FloatArray = led / np.maximum(led.sum(axis=-1, keepdims=True), 1)
-    return shared
-
-
-def gamma_weights(shape: FloatArray, prior: float, draw: np.random.Generator) -> FloatArray:
-    """Weights drawn from Gamma distributions, which become Dirichlet ones when rows are divided by their sums.
-
-    A row of zeros says nothing, so that every state has the weight `prior` in it.
-    """
-    shape[~shape.any(axis=-1)] = prior
-    weights = np.zeros(shape.shape)
-    weights[shape > 0] = draw.standard_gamma(shape[shape > 0])
-    lost = ~weights.any(axis=-1)  # all draws were rounded to 0, which small parameters can do
-    weights[lost] = shape[lost]
-    return weights
-
-
-def drawn_rows(shape: FloatArray, prior: float, draw: np.random.Generator) -> FloatArray:
-    """Distributions [..., S] drawn from Dirichlet distributions with these parameters; `gamma_weights` has the rest."""
-    weights = gamma_weights(shape, prior, draw)
-    rows: FloatArray = weights / weights.sum(axis=-1, keepdims=True)
-    return rows
+        mu = starts / starts.sum()
+        again = np.setdiff1d((every[:, None] * S + np.flatnonzero(mu)).ravel(), row * S + to)
+        row, to = np.append(row, again // S), np.append(to, again % S)
+        lo, up = np.append(lo, np.zeros(len(again))), np.append(up, unseen[again // S])
+        lo, up = ((1 - seen.restart) * side + seen.restart * mu[to] for side in (lo, up))
+        order, unseen = np.lexsort((to, row)), (1 - seen.restart) * unseen
+        row, to, lo, up = row[order], to[order], lo[order], up[order]
+    start = np.eye(1, S, seen.state)
+    return box_of((H, S, A), row, to, np.stack((lo, up)), unseen, np.repeat(start, 2, axis=0))
 
 
 def drawn_signals(means: FloatArray, n: FloatArray, draw: np.random.Generator) -> FloatArray:

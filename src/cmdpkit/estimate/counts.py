@@ -206,14 +206,6 @@ def transitions(counts: Counts, T: int, A: int) -> Kernel:
     return Kernel.from_entries((T, S, A), rows, successors, np.append(times / counts.moves[owner], np.ones(len(stay))))
 
 
-def dense_moves(counts: Counts, A: int) -> IntArray:
-    """[T, S, A, S]: how often each transition was seen."""
-    S, (owner, states, times) = len(counts.starts), entries_of(counts)
-    moves = np.zeros((len(counts.head), S), dtype=np.int64)
-    moves[owner, states] = times
-    return moves.reshape(-1, S, A, S)
-
-
 def entries_of(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
     """[used] each: cell, next state and number of times of every transition that was seen."""
     used = int(counts.used[0])

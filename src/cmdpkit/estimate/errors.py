@@ -116,7 +116,7 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
 
     The flow of a pair is its share of time, and the values are the relative ones, times the discount.
     """
-    S, A = pi.shape
+    S = len(pi)
     P = matrix_of(model.rows, S)
     chain = chain_of(model, pi)
     if model.kind == "average":
@@ -130,12 +130,12 @@ def stationary_errors(model: Arrays, seen: Seen, pi: FloatArray) -> FloatArray:
     h[used] = Chain(chain[used][:, used], model.discount).values(x)[1]
     through, n = (shares[:, None] * pi).ravel(), seen.visits.ravel()
     moved = np.maximum(P @ h**2 - (P @ h) ** 2, 0.0) * model.discount**2  # [S * A, N]
-    means = seen.sums[1:] / np.maximum(seen.visits, 1)
-    earned = np.maximum(seen.squares[1:] / np.maximum(seen.visits, 1) - means**2, 0.0).reshape(-1, S * A).T
+    signals = np.eye(1 + len(model.g))[1:]
+    earned = np.stack([signal_variances(seen.counts, c) for c in signals], axis=1) if len(signals) else moved
     squares = np.asarray(n[:, None] * (moved + earned), dtype=float)
     errors = np.array([row_shares(through, column, n, pseudo=0.0).shares.sum() for column in squares.T])
     if model.kind == "discounted":
-        episodes = int(seen.starts.sum())
+        episodes = int(seen.counts.starts.sum())
         errors += [(1 - model.discount) ** 2 * _start_share(model.mu, V, episodes) for V in h.T]
     found: FloatArray = np.sqrt(errors)
     return found

@@ -19,11 +19,12 @@ import numpy as np
 from scipy.special import betaln, xlog1py, xlogy
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.estimate.anytime_intervals import Ranges
+from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import Counts, entries_of, new_counts, with_transitions
 from cmdpkit.estimate.intervals import Certificate, stated
 from cmdpkit.estimate.log import Log
-from cmdpkit.estimate.within import Sides
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.tolerances import ROUNDOFF, SUM_ORDER
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -47,12 +48,12 @@ def certified(log: Log, T: int, pi: FloatArray, confidence: float) -> Certificat
     counts = counts_of_log(log, T, S, scales, ends, nothing)
     certifier = Certifier(np.ones((H, S, log.A), dtype=bool), rho, T, 1 - confidence)
     certifier.look(counts)
-    sides, entries = certifier.sides, counts.head[ends]
+    box, ranges, entries = certifier.box, certifier.ranges, counts.head[ends]
     if unmet:
-        fill_open_sides(log, T, counts, sides, 1 - confidence)
+        fill_open_sides(log, T, counts, box, ranges, 1 - confidence)
     # It is certain that an episode that is over stays so and signals nothing.
-    sides.lo[entries], sides.up[entries], sides.spare[ends], sides.unseen[ends] = 1.0, 1.0, 0.0, 0.0
-    sides.least[ends], sides.most[ends] = nothing, nothing
+    box.rows.lo[entries], box.rows.up[entries], box.rows.spare[ends], box.rows.unseen[ends] = 1.0, 1.0, 0.0, 0.0
+    ranges.least[:, ends], ranges.most[:, ends] = nothing[:, None], nothing[:, None]
     tried = np.broadcast_to((counts.visits > 0).reshape(shape), (H, S, log.A)).copy()
     tried[~tried.any(axis=-1)] = True  # where nothing was recorded, anything may happen
     certifier.restrict(tried)
@@ -107,7 +108,7 @@ def counts_of_log(log: Log, T: int, S: int, scales: list[Scale], ends: IntArray,
 # -- Intervals that hold for any number of states (Statement 17) -------------------------------------------------------
 
 
-def fill_open_sides(log: Log, T: int, counts: Counts, sides: Sides, delta: float) -> None:
+def fill_open_sides(log: Log, T: int, counts: Counts, box: Box, ranges: Ranges, delta: float) -> None:
     """Fill the intervals of all rows that were visited, and of the start, where the states are not known."""
     A, M = log.A, 1 + log.N
     order, new, new_starts = _discoveries(log)
@@ -116,21 +117,23 @@ def fill_open_sides(log: Log, T: int, counts: Counts, sides: Sides, delta: float
     parts = np.log((order + 1.0) * (order + 2.0) * T * A * (2 + M) / delta)
     logs = np.tile(np.repeat(np.append(parts, np.inf), A), T)  # [cells]
     n, (owner, states, times) = counts.moves.astype(float), entries_of(counts)
-    sides.lo[: len(owner)], sides.up[: len(owner)] = successor_ends(times, n[owner], logs[owner])
+    rows, start = box.rows, box.start
+    lo, up = successor_ends(times, n[owner], logs[owner])
     surprises = np.bincount(log.rows(T, S)[log.moved & new], minlength=len(n))
     to_unmet, moved = states == S - 1, n > 0
-    rows = owner[to_unmet]
-    sides.lo[: len(owner)][to_unmet] = 0.0
-    sides.up[: len(owner)][to_unmet] = unmet_mass(surprises[rows], n[rows], logs[rows])
-    sides.unseen[moved] = successor_ends(np.zeros(int(moved.sum())), n[moved], logs[moved])[1]
-    sides.spare[...] = np.maximum(1.0 - np.bincount(owner, weights=sides.lo[: len(owner)], minlength=len(n)), 0.0)
+    unmet = owner[to_unmet]
+    lo[to_unmet], up[to_unmet] = 0.0, unmet_mass(surprises[unmet], n[unmet], logs[unmet])
+    rows.lo[: len(owner)], rows.up[: len(owner)] = lo, up
+    rows.unseen[moved] = successor_ends(np.zeros(int(moved.sum())), n[moved], logs[moved])[1]
+    rows.spare[...] = np.maximum(1.0 - np.bincount(owner, weights=lo, minlength=len(n)), 0.0)
     seen = counts.visits > 0
     for m in range(M):
         k, visits = counts.moments[seen, m], counts.visits[seen].astype(float)
-        sides.least[seen, m], sides.most[seen, m] = _ends(k, visits - k, _level(k, visits, logs[seen]))
+        ranges.least[m, seen], ranges.most[m, seen] = _ends(k, visits - k, _level(k, visits, logs[seen]))
     episodes, first = float(counts.starts.sum()), math.log(4 / delta)
-    sides.start_lo[...], sides.start_up[...] = successor_ends(counts.starts, np.full(S, episodes), np.full(S, first))
-    sides.start_lo[-1], sides.start_up[-1] = 0.0, unmet_mass(np.array([new_starts]), episodes, first)[0]
+    start.lo[...], start.up[...] = successor_ends(counts.starts, np.full(S, episodes), np.full(S, first))
+    start.lo[-1], start.up[-1] = 0.0, unmet_mass(np.array([new_starts]), episodes, first)[0]
+    start.spare[0] = max(1.0 - float(start.lo.sum()), 0.0)
 
 
 def _discoveries(log: Log) -> tuple[IntArray, BoolArray, int]:

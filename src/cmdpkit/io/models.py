@@ -10,11 +10,12 @@ Markov binary format (.umb).
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.errors import CmdpkitError, InputWarning, quoted
 from cmdpkit.io.atomic import write_pieces, write_text, writing
 from cmdpkit.io.formats import csv_text, prism, umb
 from cmdpkit.io.formats.document import constraint_entry, model_of, tables_of, transitions
@@ -191,6 +192,10 @@ def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Pa
     path = Path(path)
     suffix = suffix_of(path, EXPLICIT_SUFFIXES)
     model = prism.explicit_of(cmdp)
+    if cmdp.outcomes is not None:
+        warnings.warn(
+            f"{path}: only means are written; the format has no place for outcomes", InputWarning, stacklevel=2
+        )
     if len(model.start) > 1:
         raise CmdpkitError(
             "the model starts in several states with probabilities, which the format cannot say; "

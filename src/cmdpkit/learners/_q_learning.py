@@ -11,10 +11,11 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.learners.params import Params
 from cmdpkit.learners.spec import Spec
-from cmdpkit.model.compiled import ZERO, compiled, embedded, per_signal
+from cmdpkit.model.compiled import ZERO, embedded, inlined, per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import uniform
@@ -67,6 +68,7 @@ class PriceConstants(NamedTuple):
     lam_max: float  # largest price
     explore: float  # probability of a random action at first
     explore_for: float  # episodes after which it fades like 1/sqrt(k)
+    average_from: float  # episodes after which the average of the prices begins
 
     @classmethod
     def of(cls, spec: Spec, **settings: Any) -> PriceConstants:
@@ -74,20 +76,36 @@ class PriceConstants(NamedTuple):
         return cls(**sizes(spec), zero=per_signal([0.0] * (1 + spec.N)), **settings)
 
 
-def nothing_learned(spec: Spec, c: PriceConstants) -> dict[str, Any]:
-    """The arrays by name before the first episode, when all values are the largest possible ones."""
-    H, S, A, N = spec.H, spec.S, spec.A, spec.N
-    cells = np.zeros((H + 1, S, A, N + 2))
-    cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
-    return {
-        "cells": cells.reshape(-1, N + 2),
-        "best": np.zeros((H + 1) * S, dtype=np.uint64),
-        "weight": np.append(1.0, np.full(N, c.lam_start)),
-        "drive": np.zeros(N),
-        "explore": np.array([c.explore]),
-        "episodes": np.zeros(1, dtype=np.int64),
-        "changed": np.ones(1, dtype=bool),
-    }
+class PricedTables(NamedTuple):
+    """What one run has learned."""
+
+    cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
+    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
+    weight: FloatArray  # [1+N]: 1, and the prices lam
+    drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
+    lam_sum: FloatArray  # [1+N]: number of frames from `average_from` on, and the sums of their prices
+    explore: FloatArray  # [1]: probability of a random action
+    episodes: NDArray[np.int64]  # [1]: how many episodes were played
+    changed: NDArray[np.bool_]  # [1]: whether the policy has changed since the last episode began
+
+    @classmethod
+    def of(cls, spec: Spec, c: PriceConstants) -> PricedTables:
+        """Before the first episode, when all values are the largest possible ones."""
+        H, S, A, N = spec.H, spec.S, spec.A, spec.N
+        cells = np.zeros((H + 1, S, A, N + 2))
+        cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
+        learned = cls(
+            cells=cells.reshape(-1, N + 2),
+            best=np.zeros((H + 1) * S, dtype=np.uint64),
+            weight=np.append(1.0, np.full(N, c.lam_start)),
+            drive=np.zeros(N),
+            lam_sum=np.zeros(1 + N),
+            explore=np.array([c.explore]),
+            episodes=np.zeros(1, dtype=np.int64),
+            changed=np.ones(1, dtype=bool),
+        )
+        find_best_everywhere(learned, c)
+        return learned
 
 
 @embedded
@@ -103,17 +121,28 @@ def learn_cell(learned, c, i, a, i_next, outcomes, x):
 
 
 @embedded
-def move_prices(learned, c, k):
-    """Take a step of the prices after k episodes, and fade the exploration."""
+def move_prices(learned, c, totals):
+    """Note the totals [1+N] of an episode; at the end of a frame, move the prices and fade the exploration."""
+    for n in range(len(learned.drive)):
+        learned.drive[n] += c.rho[n] - totals[n + 1]
+    learned.episodes[0] += 1
+    k = learned.episodes[0]
+    if k % c.frame != 0:
+        return
     for n in range(len(learned.drive)):
         lam = learned.weight[n + 1] + c.eta * learned.drive[n]
         learned.weight[n + 1] = min(max(lam, 0.0), c.lam_max)
         learned.drive[n] = 0.0
+    if k >= c.average_from:
+        learned.lam_sum[0] += 1.0
+        for n in range(len(learned.drive)):
+            learned.lam_sum[n + 1] += learned.weight[n + 1]
     learned.explore[0] = c.explore * min(1.0, np.sqrt(c.explore_for / k))
     learned.changed[0] = True
+    find_best_everywhere(learned, c)
 
 
-@compiled
+@inlined
 def find_best_everywhere(learned, c):
     """Find the best action of every step and state."""
     for i in range(c.H * c.S):

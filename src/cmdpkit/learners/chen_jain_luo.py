@@ -44,11 +44,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.continuing import box_around, frequencies, means
+from cmdpkit.estimate.continuing import box_around, hopeful_means
 from cmdpkit.estimate.extended import ExtendedPlan, plan
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
-from cmdpkit.learners._model_based.cadence import UNSEEN
+from cmdpkit.learners._model_based.cadence import error_of
 from cmdpkit.learners.params import NEVER, Params, at_least_one, not_negative, probability, ruled
 from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -147,12 +147,10 @@ class ChenJainLuo(Player):
     def _planned(self, guess: FloatArray) -> ExtendedPlan:
         """The plan for a segment from the present state; its prices are looked for near a guess [N]."""
         spec, p, seen = self.spec, self.params, self.seen()
-        x = p.c * math.log(2 * spec.S * spec.A * spec.K / p.delta) / np.maximum(seen.visits, 1)[:, :, None]
-        p_hat = frequencies(seen)
-        box = box_around(p_hat, 4 * np.sqrt(p_hat * x) + 28 * x, seen, p.few)
-        signals = means(seen)[:, None]  # [1+N, 1, S, A]: the same at every step
+        x = p.c * math.log(2 * spec.S * spec.A * spec.K / p.delta) / np.maximum(self.counts.visits, 1)
+        box = box_around(seen, lambda q, row: 4 * np.sqrt(q * x[row]) + 28 * x[row], p.few, p.segment)
         bounds = p.segment * (spec.rho - p.span)
-        return plan(box, signals[0], signals[1:], bounds, spec.allowed, p.segment, guess=guess, gap=p.gap)
+        return plan(box, hopeful_means(seen)[:, None], bounds, spec.allowed, p.segment, guess=guess, gap=p.gap)
 
     def _is_due(self, s: int, place: int) -> bool:
         """Whether a segment from state s needs a new plan."""
@@ -163,8 +161,7 @@ class ChenJainLuo(Player):
 
     def _error(self, visits: FloatArray) -> float:
         """How wrong the prediction of a plan with these expected visits [S, A] may be by now, up to a factor."""
-        n = self.counts.visits.reshape(visits.shape)
-        return float((visits * np.where(n > 0, 1.0 / np.sqrt(np.maximum(n, 1)), UNSEEN)).sum())
+        return float((visits * error_of(self.counts.visits.reshape(visits.shape))).sum())
 
     def _keep(self, found: ExtendedPlan, s: int, place: int) -> None:
         """Keep a plan for later segments from state s."""

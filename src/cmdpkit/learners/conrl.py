@@ -11,7 +11,7 @@ episodes, which is S sqrt(A H^3 K) in total. Table 1 of arXiv 2309.15395 quotes 
 The paper assumes that nothing in the model depends on the step, and pools its counts over the steps. Here that is done
 where the world is declared stationary; elsewhere every step has counts of its own. Output: the current policy.
 
-Symbols: n(s, a) = `Means.visits`; k = episodes seen + 1.
+Symbols: n(s, a) = `Belief.visits`; k = episodes seen + 1.
 
 Departures: those of all planners (`_model_based`); the order H / sqrt(n) of the bonus is the authors', the inside of
 its logarithm is ours; plans by an LP (the published code uses a Lagrangian heuristic); before the last step, n counts
@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Belief, hoeffding, mean_radius
+from cmdpkit.estimate.radii import hoeffding, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin, even_visits, on_bonus
 
 
@@ -56,14 +56,12 @@ class CONRL(OptimisticPlanner):
 
     def plan(self, belief: Belief) -> Decided:
         """The best policy of the estimated model with optimistic signals."""
-        spec, means = self.spec, belief.means
-        log = self._log(int(means.episodes[0]) + 1)
+        spec, log = self.spec, self._log(belief.episodes + 1)
         most = spec.H - np.arange(spec.H, dtype=float)[:, None, None]
-        radius = np.broadcast_to(mean_radius(means.moved, log), spec.allowed.shape).copy()
-        radius[-1] = mean_radius(means.visits[-1:], log)[0]  # no transition follows the last step
-        signals = np.minimum(means.signals + spec.H * radius, most)
-        start = spec.H * float(hoeffding(means.episodes[0], log))
-        return self.best(belief.box, signals[0], signals[1:], spec.rho - start, start)
+        radius = np.broadcast_to(mean_radius(belief.moved, log), spec.allowed.shape).copy()
+        radius[-1] = mean_radius(belief.visits[-1:], log)[0]  # no transition follows the last step
+        start = spec.H * hoeffding(belief.episodes, log)
+        return self.best(belief.model, np.minimum(belief.signals + spec.H * radius, most), spec.rho - start, start)
 
     def _log(self, k: int) -> float:
         """2 c ln(8 S A H (N+1) k^2 / delta)."""

@@ -24,11 +24,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from cmdpkit.estimate.boxes import Belief, mean_radius, start_bonus, total_radius
+from cmdpkit.estimate.radii import bernstein, confidence_box, mean_radius, start_bonus, transition_bonus
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.planner import Decided, SafePlanner
+from cmdpkit.learners._model_based.planner import Belief, Decided, SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning, logs
 from cmdpkit.learners.params import not_negative
 
@@ -57,7 +55,6 @@ class DOPE(SafePlanner):
     source = "authors' code"
     presets = {"practical": DOPEParams(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": DOPEParams()}
     params: DOPEParams
-    boxed = True
     raises_by_transitions = True  # whether the reward is raised by (H^2 / slack_b) B, and not only for unknown signals
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **given: Any) -> None:
@@ -67,7 +64,8 @@ class DOPE(SafePlanner):
         self.mean_log = logs(spec, p)[1]
         self.warm_up = p.warm_up * S**2 * A * H**4 / self.margin**2
         self.reward_weights = [p.bonus * x * H / self.margin for x in (3.0, H * self.raises_by_transitions)]
-        least = H * float(total_radius(np.eye(1, S)[0], K, self.kernel_log))  # of a pair with one successor
+        # Of a pair with one successor.
+        least = H * (bernstein(1.0, K, self.kernel_log) + (S - 1) * bernstein(0.0, K, self.kernel_log))
         pessimism = H * math.sqrt(self.mean_log / K) + (H - 1) * least
         self.notes = self._doubt(pessimism, self.margin)
         if self.warm_up >= K and not self.notes:
@@ -75,11 +73,12 @@ class DOPE(SafePlanner):
 
     def plan(self, belief: Belief) -> Decided:
         """The baseline, or the best policy whose pessimistic utilities reach the bounds in some model of the box."""
-        spec, means = self.spec, belief.means
-        if means.episodes[0] < self.warm_up:
+        spec, counts = self.spec, belief.counts
+        if belief.episodes < self.warm_up:
             return self.fall_back()
-        signal = mean_radius(means.visits, self.mean_log)
-        transition = belief.transition_bonus(spec.H)
-        r = means.r + self.reward_weights[0] * signal + self.reward_weights[1] * transition
-        g = means.g - signal - spec.H * transition
-        return self.best(belief.box, r, g, spec.rho + spec.H * start_bonus(means, self.kernel_log))
+        signal = mean_radius(belief.visits, self.mean_log)
+        transition = transition_bonus(counts, spec.H, spec.A, self.kernel_log)
+        x = belief.signals - signal - spec.H * transition
+        x[0] = belief.signals[0] + self.reward_weights[0] * signal + self.reward_weights[1] * transition
+        box = confidence_box(counts, spec.H, spec.A, self.kernel_log)
+        return self.best(box, x, spec.rho + spec.H * start_bonus(counts.starts, self.kernel_log))

@@ -12,7 +12,7 @@ a violation is left over at the end of a run. Nothing is proved about it.
 Output: a policy that takes actions as often as they were the greedy choice in the last part of the run. Memory
 O(H S A (1 + N)).
 
-Symbols: Q, C_n = columns of `DualQLearned.cells`, t = its last column; the t-th visit moves a cell by (H + 1) / (H + t)
+Symbols: Q, C_n = columns of `PricedTables.cells`, t = its last column; the t-th visit moves a cell by (H + 1) / (H + t)
 towards what was seen, as in optimistic Q-learning (Jin et al., arXiv 1807.03765). Prices change at the end of a frame,
 by the sum over its episodes. The exact value of a policy has to be computed only when the policy changes, so a policy
 that stays the same for a few episodes makes the exact regret cheap.
@@ -25,18 +25,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.learners import Params, Source, Spec
 from cmdpkit.learners._episodes import EpisodeLearner
 from cmdpkit.learners._note import Note
 from cmdpkit.learners._q_learning import (
     PriceConstants,
-    find_best_everywhere,
+    PricedTables,
     greedy_policy,
     learn_cell,
     move_prices,
-    nothing_learned,
     played_policy,
     random_action,
 )
@@ -80,23 +78,18 @@ def practical(spec: Spec) -> DualQParams:
 class DualQLearned(NamedTuple):
     """What one run has learned."""
 
-    cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
-    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
-    weight: FloatArray  # [1+N]: 1, and the prices lam
-    drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
+    tables: PricedTables  # action values and prices
     totals: FloatArray  # [1+N]: reward and utilities of the running episode so far
-    explore: FloatArray  # [1]: probability of a random action
-    episodes: NDArray[np.int64]  # [1]: how many episodes were played
-    changed: NDArray[np.bool_]  # [1]: whether the policy has changed since the last episode began
     usage: FloatArray  # [3, H*S*A]: greedy choices before and since the number of episodes last doubled, and earlier
 
 
 @compiled
 def play(sim, meter, learned, c, rng, out):
     """As many episodes as `out` [1+N, n] has columns."""
+    tables = learned.tables
     for k in range(out.shape[1]):
-        watch(meter, learned.changed[0], learned.best, learned.explore[0], c.usable)
-        learned.changed[0] = False
+        watch(meter, tables.changed[0], tables.best, tables.explore[0], c.usable)
+        tables.changed[0] = False
         s = reset(sim, rng)
         for h in range(c.H):
             a = choose(learned, c, h, s, rng)
@@ -112,11 +105,11 @@ def play(sim, meter, learned, c, rng, out):
 @compiled
 def choose(learned, c, h, s, rng):
     """The action to take at step h in state s: the best one at the present prices, or a random one."""
-    i = np.uint64(h) * c.S + np.uint64(s)
-    if learned.explore[0] > 0.0 and uniform(rng) < learned.explore[0]:
+    i, tables = np.uint64(h) * c.S + np.uint64(s), learned.tables
+    if tables.explore[0] > 0.0 and uniform(rng) < tables.explore[0]:
         return random_action(c.usable, i, rng)
-    learned.usage[1, i * c.A + learned.best[i]] += 1.0
-    return learned.best[i]
+    learned.usage[1, i * c.A + tables.best[i]] += 1.0
+    return tables.best[i]
 
 
 @compiled
@@ -132,28 +125,23 @@ def learn(learned, c, states, actions, signals):
 def _update(learned, c, h, s, a, outcomes, x, s_next):
     """Learn from outcomes[x], received at (h, s, a) on the way to s_next."""
     i, i_next = np.uint64(h) * c.S + np.uint64(s), (np.uint64(h) + ONE) * c.S + np.uint64(s_next)
-    learn_cell(learned, c, i, np.uint64(a), i_next, outcomes, x)
+    learn_cell(learned.tables, c, i, np.uint64(a), i_next, outcomes, x)
     for n in range(len(c.zero)):
         learned.totals[n] += outcomes[x, n]
 
 
 @embedded
 def _end_episode(learned, c):
-    """Add up the episode's totals; at the end of a frame, move the prices and fade the exploration."""
-    for n in range(len(learned.drive)):
-        learned.drive[n] += c.rho[n] - learned.totals[n + 1]
+    """Let the prices follow the episode's totals, and count its choices as usage."""
+    move_prices(learned.tables, c, learned.totals)
     for n in range(len(c.zero)):
         learned.totals[n] = 0.0
-    learned.episodes[0] += 1
-    k = learned.episodes[0]
+    k = learned.tables.episodes[0]
     if k & (k - 1) == 0:
         for j in range(learned.usage.shape[1]):
             learned.usage[2, j] += learned.usage[0, j]
             learned.usage[0, j] = learned.usage[1, j]
             learned.usage[1, j] = 0.0
-    if k % c.frame == 0:
-        move_prices(learned, c, k)
-        find_best_everywhere(learned, c)
 
 
 class DualQ(EpisodeLearner):
@@ -179,10 +167,9 @@ class DualQ(EpisodeLearner):
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.constants = PriceConstants.of(spec, **asdict(self.params))
-        totals, usage = np.zeros(1 + spec.N), np.zeros((3, spec.allowed.size))
-        self.learned = DualQLearned(totals=totals, usage=usage, **nothing_learned(spec, self.constants))
-        find_best_everywhere(self.learned, self.constants)
+        self.constants = PriceConstants.of(spec, average_from=math.inf, **asdict(self.params))
+        tables = PricedTables.of(spec, self.constants)
+        self.learned = DualQLearned(tables, np.zeros(1 + spec.N), np.zeros((3, spec.allowed.size)))
 
     def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
         """Play all episodes in one compiled loop."""
@@ -192,7 +179,7 @@ class DualQ(EpisodeLearner):
     def begin(self, rng: Stream) -> None:
         """Begin an episode."""
         super().begin(rng)
-        self.learned.changed[0] = False
+        self.learned.tables.changed[0] = False
 
     def act(self, h: int, s: int) -> int:
         """The best action at the present prices, or a random one."""
@@ -204,11 +191,11 @@ class DualQ(EpisodeLearner):
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
-        return played_policy(self.spec, self.learned.best, self.learned.explore[0])
+        return played_policy(self.spec, self.learned.tables.best, self.learned.tables.explore[0])
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] that takes actions as often as they were the greedy choice, in the last part of the run."""
-        return conditional(self.usage(), greedy_policy(self.spec, self.learned.best))
+        return conditional(self.usage(), greedy_policy(self.spec, self.learned.tables.best))
 
     def usage(self, whole: bool = False) -> FloatArray:
         """Greedy choices [H, S, A] in the last half to three quarters of the run, or in the whole."""
@@ -218,7 +205,7 @@ class DualQ(EpisodeLearner):
     @property
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
-        prices: FloatArray = self.learned.weight[1:].copy()
+        prices: FloatArray = self.learned.tables.weight[1:].copy()
         return prices
 
     def warnings(self) -> tuple[str | Note, ...]:

@@ -23,9 +23,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import update_means
+from cmdpkit.estimate.frequencies import frequencies
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.iterating import Improvement, Iterating, evaluate, mirror, mix, move_prices
+from cmdpkit.learners._model_based.iterating import (
+    Improvement,
+    Iterating,
+    evaluate,
+    has_changed,
+    mirror,
+    mix,
+    move_prices,
+    set_bonus,
+    update_means,
+)
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of
 from cmdpkit.model.compiled import compiled, internal
 
@@ -45,42 +55,26 @@ def _improve(counts, playing, parts):
     """Move the prices by the previous evaluation, evaluate the policy again, then move the policy."""
     values, constants = parts
     move_prices(values, playing.lam, constants.dual_rate, constants.cap, playing.lam)
-    update_means(counts, values.means)
-    _fill_bonus(values, constants.beta)
-    _shrink(values)
-    evaluate(values, playing.pi, 2 * constants.beta / np.sqrt(values.means.episodes[0] + 1.0))
+    _fill_bonus(counts, values, constants.beta)
+    update_means(counts, values, 1)  # sums divided by n + 1 instead of n
+    start_bonus = 2 * constants.beta / np.sqrt(counts.starts.sum() + 1.0)
+    evaluate(frequencies(counts, playing.pi.shape[2], 1), values, playing.pi, start_bonus)
     mix(values, playing.lam)
     _blend(playing.pi, constants.mixing, values.allowed)
     mirror(playing.pi, values.mixed, constants.policy_rate, values.allowed)
 
 
 @internal
-def _fill_bonus(values, beta):
-    """Fill `bonus` with 2 Gamma."""
-    H, S, A = values.bonus.shape
-    for h in range(H):
-        t = h % len(values.means.p)
-        for s in range(S):
-            for a in range(A):  # where a transition follows, it must have been seen
-                seen = values.means.moved[t, s, a] if h + 1 < H else values.means.visits[t, s, a]
-                values.bonus[h, s, a] = 2 * beta / np.sqrt(seen + 1.0)
-
-
-@internal
-def _shrink(values):
-    """Let the estimates be sums divided by n + 1 instead of n."""
-    T, S, A, _ = values.means.p.shape
-    for t in range(T):
+def _fill_bonus(counts, values, beta):
+    """Fill `bonus` with 2 Gamma; where a transition follows, it must have been seen."""
+    _, S, A = values.bonus.shape
+    for t in range(values.signals.shape[1]):
         for s in range(S):
             for a in range(A):
-                moved, visits = values.means.moved[t, s, a], values.means.visits[t, s, a]
-                for s_next in range(S):
-                    values.means.p[t, s, a, s_next] *= moved / (moved + 1)
-                for n in range(len(values.Q)):
-                    values.means.signals[n, t, s, a] *= visits / (visits + 1)
-    episodes = values.means.episodes[0]
-    for s in range(S):
-        values.means.mu[s] *= episodes / (episodes + 1)
+                row = has_changed(counts, values, t, s, a)
+                if row >= 0:
+                    moved, visited = counts.moves[row], counts.visits[row]
+                    set_bonus(values, t, s, a, 2 * beta / np.sqrt(moved + 1.0), 2 * beta / np.sqrt(visited + 1.0))
 
 
 @internal

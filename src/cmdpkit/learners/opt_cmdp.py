@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Belief, mean_radius
+from cmdpkit.estimate.radii import confidence_box, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_radius
 
 
@@ -39,7 +39,6 @@ class OptCMDP(OptimisticPlanner):
     source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-3), "theory": MarginWithRadii()}
     params: MarginWithRadii
-    boxed = True
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -48,6 +47,5 @@ class OptCMDP(OptimisticPlanner):
 
     def plan(self, belief: Belief) -> Decided:
         """The best pair of a policy and a model of the box."""
-        means = belief.means
-        signals = np.minimum(means.signals + mean_radius(means.visits, self.mean_log), 1.0)
-        return self.best(belief.box, signals[0], signals[1:], self.spec.rho)
+        spec, signals = self.spec, np.minimum(belief.signals + mean_radius(belief.visits, self.mean_log), 1.0)
+        return self.best(confidence_box(belief.counts, spec.H, spec.A, self.kernel_log), signals, spec.rho)

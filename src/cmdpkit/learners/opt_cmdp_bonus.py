@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Belief, mean_radius, start_bonus
+from cmdpkit.estimate.radii import mean_radius, start_bonus, transition_bonus
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bernstein_bonus
 
 
@@ -45,9 +45,9 @@ class OptCMDPBonus(OptimisticPlanner):
 
     def plan(self, belief: Belief) -> Decided:
         """The best policy of the estimated model with optimistic signals."""
-        spec, means = self.spec, belief.means
-        bonus = mean_radius(means.visits, self.mean_log) + spec.H * belief.transition_bonus(spec.H)
+        spec = self.spec
+        transitions = transition_bonus(belief.counts, spec.H, spec.A, self.kernel_log)
+        bonus = mean_radius(belief.visits, self.mean_log) + spec.H * transitions
         most = spec.H - np.arange(spec.H, dtype=float)[:, None, None]
-        signals = np.minimum(means.signals + bonus, most)
-        start = spec.H * start_bonus(means, self.kernel_log)
-        return self.best(belief.box, signals[0], signals[1:], spec.rho - start, start)
+        start = spec.H * start_bonus(belief.counts.starts, self.kernel_log)
+        return self.best(belief.model, np.minimum(belief.signals + bonus, most), spec.rho - start, start)

@@ -19,13 +19,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from cmdpkit.estimate.boxes import confidence_box, hoeffding, update_box, update_means
-from cmdpkit.estimate.extended import Optimistic, extended_induction
-from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose
+import numpy as np
+
+from cmdpkit.estimate.boxes import BestPair, best_pair, grown, new_box, update_box
+from cmdpkit.estimate.radii import Bernstein, hoeffding
+from cmdpkit.learners import Spec, State
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, has_changed
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
 from cmdpkit.learners.params import positive
 from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.model.transitions import Signals
 
 
 @dataclass(frozen=True)
@@ -38,29 +41,32 @@ class OptDualParams(Radii):
 @compiled
 def _improve(counts, playing, parts):
     """Find the next policy, and move the prices by what it promises."""
-    values, box, signals, objective, found, (kernel_log, mean_log, dual_rate) = parts
-    update_means(counts, values.means)
-    update_box(values.means, kernel_log, len(playing.pi), box)
-    _optimistic(values.means, mean_log, playing.lam, signals, objective)
-    extended_induction(box, objective, signals, values.allowed, found)
-    choose(playing.pi, found.choice)
+    values, box, objective, pair, (kernel_log, mean_log, dual_rate) = parts
+    update_box(counts, box, Bernstein(kernel_log))
+    _optimistic(counts, values, mean_log, playing.lam, objective)
+    best_pair(box, objective, values.allowed, Signals(values.signals[0], values.signals[1:]), pair)
+    choose(playing.pi, pair.policy.choice)
     for n in range(len(playing.lam)):
-        short = values.rho[n] - found.totals[2 + n]  # totals: objective, reward, utilities
+        short = values.rho[n] - pair.totals[2 + n]  # totals: objective, reward, utilities
         playing.lam[n] = max(playing.lam[n] + dual_rate * short, 0.0)
 
 
 @internal
-def _optimistic(means, log, lam, signals, objective):
+def _optimistic(counts, values, log, lam, objective):
     """Fill the signals, each with its radius and at most 1, and the objective r + sum_n lam_n g_n of these."""
     T, S, A = objective.shape
     for t in range(T):
         for s in range(S):
             for a in range(A):
-                radius = hoeffding(means.visits[t, s, a], log)
-                for n in range(len(signals)):
-                    x = min(means.signals[n, t, s, a] + radius, 1.0)
-                    signals[n, t, s, a] = x
-                    objective[t, s, a] = x if n == 0 else objective[t, s, a] + lam[n - 1] * x
+                row = has_changed(counts, values, t, s, a)
+                if row >= 0:
+                    n = values.visits[row] = counts.visits[row]
+                    for m in range(len(values.signals)):
+                        x = counts.moments[row, m] / max(n, 1) + hoeffding(n, log)
+                        values.signals[m, t, s, a] = min(x, 1.0)
+                objective[t, s, a] = values.signals[0, t, s, a]
+                for m in range(len(lam)):
+                    objective[t, s, a] += lam[m] * values.signals[1 + m, t, s, a]
 
 
 class OptDual(Iterating):
@@ -89,11 +95,16 @@ class OptDual(Iterating):
         log_p, log_l = logs(spec, self.params)
         self.dual_bound = spec.H / slack_of(spec, slack)
         dual_rate = self.params.dual_step * self.dual_bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
-        means = self.values.means
-        box = confidence_box(means, 0.0, spec.H)
-        self.found = Optimistic.empty(
-            spec.H, spec.S, 1 + spec.N
-        )  # the best policy and model of the box at these prices
-        self.parts = (self.values, box, means.signals.copy(), means.r.copy(), self.found, (log_p, log_l, dual_rate))
+        self.box, self.pair = new_box(self.counts, spec.H, spec.A), BestPair.empty(spec.allowed.shape, 1 + spec.N)
+        self.objective, self.constants = np.zeros((self.T, spec.S, spec.A)), (log_p, log_l, dual_rate)
         self.notes = on_radius(spec, log_l)
         self._improve()
+
+    def _follow(self) -> None:
+        self.box = grown(self.box, self.counts)
+        self.parts = (self.values, self.box, self.objective, self.pair, self.constants)
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        super().restore(state)
+        self.box.moves[...] = -1

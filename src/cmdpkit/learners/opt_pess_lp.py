@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Belief, hoeffding, mean_radius
+from cmdpkit.estimate.boxes import drawn, total
+from cmdpkit.estimate.radii import hoeffding, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.iterating import policy_values
-from cmdpkit.learners._model_based.planner import Decided, SafePlanner
+from cmdpkit.learners._model_based.planner import Belief, Decided, SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -58,16 +58,15 @@ class OptPessLP(SafePlanner):
 
     def plan(self, belief: Belief) -> Decided:
         """The baseline, or the best policy that is safe in the estimated model with pessimistic utilities."""
-        spec, means = self.spec, belief.means
-        signal, transition = self._radii(means.visits, means.moved)
+        spec, (signal, transition) = self.spec, self._radii(belief.visits, belief.moved)
         boldness = self.params.bonus * (1 + 4 * spec.H / self.margin)
-        r = means.r + boldness * (signal + spec.H * transition)
-        g = means.g - (signal + spec.H * transition)
-        start = self._start(int(means.episodes[0]))
-        shown = np.array([means.mu @ policy_values(means.p, x, self.baseline)[1][0] for x in g]) - start
+        x = belief.signals - (signal + spec.H * transition)
+        x[0] = belief.signals[0] + boldness * (signal + spec.H * transition)
+        start, known, V = self._start(belief.episodes), drawn(self.baseline), np.zeros((2, spec.S, 1))
+        shown = np.array([total(belief.model, g, known, V) for g in x[1:]]) - start
         if (shown <= (spec.rho + self.baseline_utility) / 2).any():
             return self.fall_back()
-        return self.best(belief.box, r, g, spec.rho + start)
+        return self.best(belief.model, x, spec.rho + start)
 
     def _radii(self, visits: IntArray, moved: IntArray) -> tuple[FloatArray, FloatArray]:
         """Of signals [T, S, A], and of the rows of the kernel in total variation [H, S, A], none at the last step."""

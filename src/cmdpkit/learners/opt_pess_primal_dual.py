@@ -27,13 +27,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import hoeffding, list_needed, point, update_means
-from cmdpkit.estimate.extended import Optimistic, extended_induction
+from cmdpkit.estimate.boxes import NO_VALUES
+from cmdpkit.estimate.frequencies import frequencies
+from cmdpkit.estimate.radii import hoeffding
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate
+from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate, update_means
 from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
 from cmdpkit.learners.params import at_least_zero, not_negative, positive
 from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.model.decisions import undrawn
+from cmdpkit.model.transitions import Signals
+from cmdpkit.operators.steps import induction
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,21 @@ class OptPessConstants(NamedTuple):
 @compiled
 def _improve(counts, playing, parts):
     """Find the policy of the next episode, and move the queues by what it promises."""
-    queue, values, box, found, nothing, constants = parts
+    queue, values, (policy, V, X, Q), constants = parts
     k = playing.episodes[0] + 1
     log = constants.c * np.log(constants.events * k)
-    update_means(counts, values.means)
-    _fill_bonus(values, log)
+    H, S, A = playing.pi.shape
+    rows = frequencies(counts, A, 0)
+    update_means(counts, values, 0)
+    _fill_bonus(counts, values, log)
     for n in range(len(queue)):
         playing.lam[n] = queue[n] / (constants.eta * np.sqrt(k))
     _objective(values, playing.lam)
-    list_needed(box.lo, box.needed, box.states, box.missing)
-    extended_induction(box, values.mixed, nothing, values.allowed, found)
-    choose(playing.pi, found.choice)
-    H, S, _ = playing.pi.shape
-    evaluate(values, playing.pi, S * H * hoeffding(values.means.episodes[0], log))
+    V[H % 2] = 0.0
+    signals = Signals(values.signals[0], values.signals[1:])  # not asked for, because X has no room
+    induction(rows, values.mixed, values.allowed, signals, policy, 0, H - 1, 0, S, V, X, Q)
+    choose(playing.pi, policy.choice)
+    evaluate(rows, values, playing.pi, S * H * hoeffding(counts.starts.sum(), log))
     for n in range(len(queue)):
         short = values.rho[n] + _tightening(k, constants) - values.start[1 + n]
         queue[n] = max(queue[n] + short, 0.0)
@@ -84,16 +90,16 @@ def _tightening(k, constants):
 
 
 @internal
-def _fill_bonus(values, log):
-    """Fill `bonus` with (1 + S H) b."""
+def _fill_bonus(counts, values, log):
+    """Fill `bonus` with (1 + S H) b; where a transition follows, it must have been seen."""
     H, S, A = values.bonus.shape
     for h in range(H):
-        t, last = h % len(values.means.p), h + 1 == H
+        t, last = h % values.signals.shape[1], h + 1 == H
         weight = 1.0 if last else 1.0 + S * H
         for s in range(S):
-            for a in range(A):  # where a transition follows, it must have been seen
-                seen = values.means.visits[t, s, a] if last else values.means.moved[t, s, a]
-                values.bonus[h, s, a] = weight * hoeffding(seen, log)
+            for a in range(A):
+                row = (t * S + s) * A + a
+                values.bonus[h, s, a] = weight * hoeffding(counts.visits[row] if last else counts.moves[row], log)
 
 
 @internal
@@ -101,12 +107,12 @@ def _objective(values, lam):
     """Fill `mixed` with r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn."""
     H, S, A = values.mixed.shape
     for h in range(H):
-        t = h % len(values.means.p)
+        t = h % values.signals.shape[1]
         for s in range(S):
             for a in range(A):
                 total = 0.0
                 for n in range(len(values.Q)):
-                    x = min(values.means.signals[n, t, s, a] + values.bonus[h, s, a], float(H - h))
+                    x = min(values.signals[n, t, s, a] + values.bonus[h, s, a], float(H - h))
                     total += x if n == 0 else lam[n - 1] * x
                 values.mixed[h, s, a] = total
 
@@ -148,9 +154,8 @@ class OptPessPrimalDual(Iterating):
             tighten_max=p.tighten_max * self.margin,
         )
         self.queue = np.zeros(spec.N)  # Z
-        estimated = point(self.values.means.p, self.values.means.mu)
-        nothing = np.zeros((0, 1, S, A))  # [0, 1, S, A]: no further signals are evaluated while planning
-        self.parts = (self.queue, self.values, estimated, Optimistic.empty(H, S, 0), nothing, constants)
+        planning = undrawn(np.zeros((H, S), dtype=np.int16), A), np.zeros((2, S)), np.zeros((2, S, 0)), NO_VALUES
+        self.parts = (self.queue, self.values, planning, constants)
         last = float(_tightening(spec.K, constants))
         if spec.N and last > self.margin / 2:
             self.notes = (

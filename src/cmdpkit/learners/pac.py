@@ -27,6 +27,7 @@ from cmdpkit.estimate.model import best_plan, model_of
 from cmdpkit.learners import Params
 from cmdpkit.learners._model_based.planner import Replanning
 from cmdpkit.learners.params import probability
+from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
 
 
@@ -71,12 +72,11 @@ class PAC(Replanning):
     def explain(self) -> dict[str, Any]:
         """How often exploration was planned, and how well all policies are known, in unit scale."""
         self.certifier.look(self.counts)
-        return super().explain() | {"totals of every policy are known up to": self.certifier.accuracy()}
+        return super().explain() | {"totals of every policy are known up to": self.certifier.least_known()[0]}
 
     def _replan(self) -> None:
         self.certifier.look(self.counts)
-        self.certifier.accuracy()
-        self.playing.pi[...] = np.eye(self.spec.A)[self.certifier.work.choice]
+        self.playing.pi[...] = one_hot(self.certifier.least_known()[1], self.spec.A)
         self.cadence.planned[...] = self.counts.visits.reshape(self.cadence.planned.shape)
         self.cadence.due[0] = False
         self.plan_log.plans += 1

@@ -31,10 +31,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Belief, point
-from cmdpkit.estimate.continuing import drawn_rows, drawn_signals, on_others
-from cmdpkit.estimate.counts import dense_moves
-from cmdpkit.learners._model_based.planner import Decided, OptimisticPlanner
+from cmdpkit.estimate.boxes import Known, start_of
+from cmdpkit.estimate.continuing import drawn_signals
+from cmdpkit.estimate.weights import added, everywhere, gamma_drawn, normalised, observed, shared
+from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive
 from cmdpkit.model.transitions import FloatArray
@@ -54,8 +54,7 @@ class PosteriorPlanning(WithMargin):
 class Drawn(NamedTuple):
     """A model drawn from the posterior."""
 
-    P: FloatArray  # [T, S, A, S]: transitions
-    mu: FloatArray  # [S]: start distribution
+    model: Known
     signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities
 
 
@@ -92,18 +91,17 @@ class PSCMDP(OptimisticPlanner):
 
     def draw(self, belief: Belief, draw: np.random.Generator) -> Drawn:
         """A model from the posterior."""
-        p, moves = self.params, dense_moves(self.counts, self.spec.A)
-        visits = belief.means.visits.astype(float)
-        possible = np.where((visits < p.few)[..., None], 1.0, on_others(moves))
-        return Drawn(
-            P=drawn_rows(moves + p.prior * possible, p.prior, draw),
-            mu=drawn_rows(self.counts.starts.astype(float) + p.prior, p.prior, draw),
-            signals=drawn_signals(belief.means.signals, p.weight * visits, draw),
-        )
+        p, (S, A), moves = self.params, (self.spec.S, self.spec.A), observed(self.counts)
+        R, young = belief.visits.size, belief.visits.ravel() < p.few
+        guesses = everywhere(np.flatnonzero(young), S, p.prior), shared(moves, np.flatnonzero(~young), S, A, p.prior)
+        drawn = normalised(gamma_drawn(added(S, moves, *guesses), R, S, p.prior, draw), R, S)
+        rows = drawn._replace(A=np.uint64(A), stride=np.uint64(S * A if R > S * A else 0))
+        starts = draw.standard_gamma(self.counts.starts + p.prior)
+        signals = drawn_signals(belief.signals, np.asarray(p.weight * belief.visits, dtype=float), draw)
+        return Drawn(Known(rows, start_of(starts / starts.sum())), signals)
 
     def plan(self, belief: Belief) -> Decided:
         """The optimum of the model that was drawn."""
-        P, mu, signals = self._drawn
-        k = int(belief.means.episodes[0]) + 1
+        k = belief.episodes + 1
         rho = self.spec.rho + self.params.tighten * math.sqrt(math.log(k) / k)
-        return self.best(point(P, mu), signals[0], signals[1:], rho)
+        return self.best(self._drawn.model, self._drawn.signals, rho)

@@ -41,16 +41,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.boxes import update_means
+from cmdpkit.estimate.frequencies import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
     Improvement,
     Iterating,
     evaluate,
     evaluate_optimistically,
+    has_changed,
     mirror,
     mix,
+    set_bonus,
     soften,
+    update_means,
 )
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
 from cmdpkit.learners.params import above_zero, not_negative
@@ -86,19 +89,21 @@ class RegParams(Radii):
 def _improve(counts, playing, parts):
     """Evaluate the policy in the estimated model with bonuses, then move it and the prices."""
     values, simple, (c, log), (kernel_log, mean_log), (step, tau, margin), (shift, whole, cap) = parts
+    rows = frequencies(counts, playing.pi.shape[2], 0)
     if simple:
-        update_means(counts, values.means)
-        evaluate(values, playing.pi, _fill_simple_bonus(values, c, log))
+        start_bonus = _fill_simple_bonus(counts, values, c, log)
+        update_means(counts, values, 0)
+        evaluate(rows, values, playing.pi, start_bonus)
     else:
         evaluate_optimistically(counts, values, playing.pi, kernel_log, mean_log)
     k = whole if whole > 0 else playing.episodes[0] + shift
-    _step(values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
+    _step(rows, values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
 
 
 @internal
-def _step(values, pi, lam, eta, tau, margin, cap):
+def _step(rows, values, pi, lam, eta, tau, margin, cap):
     """Move pi, which was evaluated, and lam at once, with entropy and square and with a margin on the thresholds."""
-    soften(values, pi, tau)
+    soften(rows, values, pi, tau)
     mix(values, lam)
     H, S, A = pi.shape
     for h in range(H):
@@ -119,24 +124,30 @@ def _at(schedule, k):
 
 
 @internal
-def _fill_simple_bonus(values, c, log):
+def _fill_simple_bonus(counts, values, c, log):
     """Fill `bonus` with that of "uopt", and return that of the start; after the last step there is one next state."""
-    means = values.means
-    H, S, A = values.bonus.shape
-    for h in range(H):
-        t = h % len(means.p)
+    _, S, A = values.bonus.shape
+    for t in range(values.signals.shape[1]):
         for s in range(S):
             for a in range(A):
-                roots = 1.0 if h == H - 1 else _roots(means.p[t, s, a])
-                values.bonus[h, s, a] = c * _width(means.visits[t, s, a], roots, log)
-    return c * _width(means.episodes[0], _roots(means.mu), log)
+                row = has_changed(counts, values, t, s, a)
+                if row >= 0:
+                    n = counts.visits[row]
+                    set_bonus(values, t, s, a, c * _width(n, _roots(counts, row), log), c * _width(n, 1.0, log))
+    episodes, roots = counts.starts.sum(), 0.0
+    for s in range(S):
+        roots += math.sqrt(counts.starts[s] / episodes)
+    return c * _width(episodes, roots, log)
 
 
 @internal
-def _roots(p):
-    total = 0.0
-    for s in range(len(p)):
-        total += math.sqrt(p[s])
+def _roots(counts, row):
+    """sum sqrt(p) over the next states of a row; that of the uniform distribution where nothing was seen."""
+    n, j = counts.moves[row], counts.head[row]
+    total = math.sqrt(len(counts.starts)) if n == 0 else 0.0
+    while j >= 0:
+        total += math.sqrt(counts.times[j] / n)
+        j = counts.link[j]
     return total
 
 

@@ -34,13 +34,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box
-from cmdpkit.estimate.continuing import Model, box_around, frequencies, means
-from cmdpkit.estimate.extended import fill_row, row_value, sort_descending
+from cmdpkit.estimate.continuing import Model, box_around, hopeful_means
 from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._continuing.planning import planned
@@ -48,10 +48,12 @@ from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners.params import above_one, at_least_one, at_least_zero, not_negative
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, PRICED
-from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.chain_systems import DAMPING
 from cmdpkit.operators.chains import Chain, closed_classes, within
 from cmdpkit.operators.row_lists import rows_of
+from cmdpkit.operators.rows import prepare, push, row_of
+from cmdpkit.operators.step import bellman
 from cmdpkit.simulate.random import Stream
 
 
@@ -93,9 +95,9 @@ class UCRLCMDP(Player):
             self.ignore_doubling()
         log = p.c * (p.power * math.log(max(self.steps, 1)) + math.log(spec.S * spec.A))
         seen = self.seen()
-        radius = np.sqrt(log / np.maximum(seen.visits, 1))[:, :, None]
-        box = box_around(frequencies(seen), radius, seen, p.few)
-        model = optimistic_model(box, means(seen), spec.rho, spec.allowed[0])
+        radius = np.sqrt(log / np.maximum(self.counts.visits, 1))
+        box = box_around(seen, lambda q, row: radius[row], p.few)
+        model = optimistic_model(box, hopeful_means(seen), spec.rho, spec.allowed[0])
         self.follow(planned(model, spec.rho))
         self.wait(p.epoch or spec.K)
 
@@ -119,10 +121,8 @@ class ContinuingBoxSource:
         self.N, self.X = len(signals) - 1, signals.reshape(len(signals), S * A)
         self.units, self.offsets, self.noise = np.ones(1 + self.N), np.zeros(1 + self.N), np.zeros(1 + self.N)
         self.best = np.full(self.N, np.inf)
-        self.box, self.allowed = Box(*map(readonly, box)), readonly(allowed)
-        self.h, self.change = np.zeros(S), np.zeros(S)
-        self.order, self.choice = np.arange(S), np.zeros(S, dtype=np.int64)
-        self.P = np.zeros((S, S))
+        self.box, self.allowed = box, readonly(allowed[None])
+        self.h, self.choice = np.zeros((2, S)), np.zeros(S, dtype=np.int64)
 
     def refine(self, column: PolicyColumn) -> PolicyColumn:
         """Classes are always evaluated up to rounding."""
@@ -130,18 +130,18 @@ class ContinuingBoxSource:
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """An upper bound on weights . (v, w) over all pairs, and the classes of a pair that nearly reaches it."""
-        S, A = self.allowed.shape
-        objective, most = readonly((weights @ self.X).reshape(S, A)), float(np.abs(weights).sum())
-        work = (self.h, self.change, self.order, self.choice, self.P)
-        upper = float(_iterate(self.box, objective, self.allowed, max(PRICED * most, slack), self.sweeps, *work))
-        self.P[self.P < NEGLIGIBLE] = 0.0  # rounding would connect classes that nothing connects
-        rows, P = np.arange(S) * A + self.choice, sparse.csr_array(self.P)
+        _, S, A = self.allowed.shape
+        objective, most = readonly((weights @ self.X).reshape(1, S, A)), float(np.abs(weights).sum())
+        goal = max(PRICED * most, slack)
+        upper = float(_iterate(self.box.rows, objective, self.allowed, goal, self.sweeps, self.h, self.choice))
+        rows = np.arange(S) * A + self.choice
+        P = written(self.box, rows)
         columns = []
         for members in closed_classes(P):
             q = np.maximum(Chain(within(P, members)).flow(np.zeros(len(members)), 1.0), 0.0)
             shares = q / q.sum()
             v, *w = self.X[:, rows[members]] @ shares
-            plan = rows[members], shares, self.P[members]
+            plan = rows[members], shares, P[members]
             columns.append(PolicyColumn(rows, float(v), np.array(w), weights, 0.0, plan=plan))
         columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))  # the best class first
         return upper, columns
@@ -164,56 +164,55 @@ def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: Bo
     if met:
         parts = pool.parts(pool.maximise(rho).weights)
     S, A = allowed.shape
-    kernel = np.zeros((S * A, S))
-    _fill_all(source.box, source.order, kernel)
-    q, flow = np.zeros(S * A), np.zeros((S * A, S))
+    q, flow = np.zeros(S * A), sparse.csr_array((S * A, S))
     for weight, column in parts:
         rows, shares, taken = column.plan
         q[rows] += weight * shares
-        flow[rows] += (weight * shares)[:, None] * taken
+        place = sparse.csr_array((weight * shares, (rows, np.arange(len(rows)))), shape=(S * A, len(rows)))
+        flow = flow + place @ taken
     used = q > NEGLIGIBLE
-    kernel[used] = flow[used] / q[used, None]
-    kernel[kernel < NEGLIGIBLE] = 0.0
-    P = sparse.csr_array(kernel)
-    return Model(rows_of(P), signals[0], signals[1:], box.start_lo, allowed, "average")
+    mixed = sparse.diags_array(np.where(used, 1.0 / np.where(used, q, 1.0), 0.0)) @ flow
+    kernel = sparse.csr_array(mixed + sparse.diags_array(np.where(used, 0.0, 1.0)) @ written(box, np.arange(S * A)))
+    return Model(rows_of(without_rounding(kernel)), signals[0], signals[1:], box.start.lo, allowed, "average")
+
+
+def written(box: Box, rows: IntArray) -> Any:
+    """The best rows [rows, S] of a box without a horizon, for the values that it was asked about last."""
+    kernel = np.zeros((len(rows), len(box.start.lo)))
+    _write(box.rows, rows, kernel)
+    return without_rounding(sparse.csr_array(kernel))
+
+
+def without_rounding(P: Any) -> Any:
+    """A transition matrix without probabilities that rounding left, which would connect what nothing connects."""
+    P.data[P.data < NEGLIGIBLE] = 0.0
+    P.eliminate_zeros()
+    return P
 
 
 @compiled
-def _iterate(box, objective, allowed, closed, sweeps, h, change, order, choice, P):
-    """Improve h [S] until the span of its change is at most `closed`; fill choice [S] and its kernel P [S, S].
+def _iterate(rows, objective, allowed, closed, sweeps, h, choice):
+    """Improve h[0] [S] until the span of its change is at most `closed`; fill choice [S] of the best pair.
 
-    There are at most `sweeps`. Returns the largest change of the last one, which no pair exceeds. `order` lists the
-    states by falling h.
+    There are at most `sweeps`. Returns the largest change of the last one, which no pair exceeds.
     """
-    S, A = objective.shape
-    sort_descending(h, order)
+    S, (now, then) = len(choice), h
     for sweep in range(sweeps):
+        prepare(rows, 0, now)
+        bellman(rows, objective, allowed, 0, 0, S, now, then, choice)
         low, high = np.inf, -np.inf
         for s in range(S):
-            top = -np.inf
-            for a in range(A):
-                if allowed[s, a]:
-                    value = objective[s, a] + row_value(box, 0, s, a, h, order)
-                    if value > top:
-                        top = value
-                        choice[s] = a
-            change[s] = top - h[s]
-            low, high = min(low, change[s]), max(high, change[s])
+            low, high = min(low, then[s] - now[s]), max(high, then[s] - now[s])
         if high - low <= closed or sweep + 1 == sweeps:
             break
-        base = h[0] + DAMPING * change[0]
+        base = now[0] + DAMPING * (then[0] - now[0])
         for s in range(S):
-            h[s] += DAMPING * change[s] - base
-        sort_descending(h, order)
-    for s in range(S):
-        fill_row(box.lo[0, s, choice[s]], box.up[0, s, choice[s]], order, P[s])
+            now[s] += DAMPING * (then[s] - now[s]) - base
     return high
 
 
 @compiled
-def _fill_all(box, order, kernel):
-    """Fill kernel [S*A, S] with the rows of the box that give most to the states first in `order`."""
-    _, S, A, _ = box.lo.shape
-    for s in range(S):
-        for a in range(A):
-            fill_row(box.lo[0, s, a], box.up[0, s, a], order, kernel[s * A + a])
+def _write(rows, wanted, kernel):
+    for i in range(len(wanted)):
+        s, a = wanted[i] // rows.A, wanted[i] % rows.A
+        push(rows, row_of(rows, 0, s, a), 1.0, kernel[i])

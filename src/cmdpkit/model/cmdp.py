@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model import showing
 from cmdpkit.model.compiled import readonly
-from cmdpkit.model.constraints import Constraint, read_constraints, scale_of
+from cmdpkit.model.constraints import Constraint, read_constraints, scale_of, signal_names
 from cmdpkit.model.constraints import Scale as Scale
 from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.outcomes import Outcomes, exactly_known
 from cmdpkit.model.read_dynamics import corrected_rows, read_start, read_transitions, report_correction
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel, Rows, Signals
@@ -84,8 +85,8 @@ class CMDP(Shown):
     ----------
     P : array [H, S, A, S] or [S, A, S]; SciPy sparse matrices, one [S*A, S] or a list of A with [S, S] each, or lists
         of H of either; a tuple of arrays (s, a, s_next, p) or (h, s, a, s_next, p) with one entry per transition and
-        indices from 0; or a `Kernel`
-    r : array [H, S, A] or [S, A], reward in any finite range
+        indices from 0; a `Kernel`; or `Outcomes`, which hold reward and signals too, in place of ``r`` and ``g``
+    r : array [H, S, A] or [S, A], mean reward in any finite range
     g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
     mu : the initial state by its name, or by its index; a distribution [S]; or a mapping from state to probability; by
@@ -98,6 +99,8 @@ class CMDP(Shown):
         -inf says the same, with an `InputWarning`.
     constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
     states, action_names : names; by default they count from 1
+    exact : whether a step earns exactly what ``r`` and the signals say, and not only on average: True, or the names of
+        those of which it is true ("reward", or a constraint's name); what single episodes bring can then be told
     renormalise : divide every row of P, and mu, by its sum instead of refusing what does not sum to 1
 
     Rows of P must sum to 1 within 1e-9. Those of single precision may miss it by 1e-5: they are divided by their sum,
@@ -124,11 +127,13 @@ class CMDP(Shown):
     action_names: Sequence[Name]  # [A], names
     grid: Grid | None  # how to draw the states, if they are cells of a board
     notes: tuple[str, ...]  # what had to be corrected in the input
+    outcomes: Outcomes | None  # what single steps bring, where a signal varies between outcomes of one action
+    exact: tuple[str, ...]  # names of the signals of which single episodes are known, and not only means
 
     def __init__(
         self,
         P: Any,
-        r: Any,
+        r: Any = None,
         g: Any = None,
         rho: Any = None,
         mu: Any = None,
@@ -140,9 +145,16 @@ class CMDP(Shown):
         constraints: Iterable[Constraint] | None = None,
         states: Iterable[Any] | None = None,
         action_names: Iterable[Any] | None = None,
+        exact: bool | Iterable[str] = False,
         renormalise: bool = False,
         grid: Grid | None = None,
     ) -> None:
+        outcomes = P if isinstance(P, Outcomes) else None
+        if (r is None) != (outcomes is not None) or (outcomes is not None and g is not None):
+            raise CmdpkitError("r is missing" if r is None else "r and g are given beside outcomes, which hold both")
+        if outcomes is not None:
+            P, (r, *g) = outcomes.kernel(), outcomes.means()
+            g = g or None
         r = table("r", r)
         S, A = r.shape[-2:]
         kernel, tolerance = read_transitions(P, S, A)
@@ -150,12 +162,21 @@ class CMDP(Shown):
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
         lengths = {"P": kernel.T, "r": len(r), "actions": len(allowed)}
         lengths |= {f"g[{n}]": len(x) for n, x in enumerate(signals)}
+        lengths |= {} if outcomes is None else {"outcomes": outcomes.T}
         if not isinstance(P, Kernel) and np.ndim(P) == 4 and {horizon, discount, criterion} == {None}:
             horizon = len(P)
         judged = criterion_of(horizon, discount, criterion, lengths)
         allowed, notes = without_forbidden(r, allowed)
+        ends: Any = [[x, x] for x in (r, *signals)]
+        if outcomes is not None:
+            outcomes = outcomes.masked(allowed)
+            kernel, (r, *signals) = outcomes.kernel(), outcomes.means()
+            ends = np.stack(outcomes.extremes(), axis=1)
+        for c, (low, _) in zip(constraints, ends[1:], strict=True):
+            c.without_range(low, allowed)  # which refuses what lies outside
         constraints = tuple(
-            c.over(judged.steps).without_range(x, allowed) for c, x in zip(constraints, signals, strict=True)
+            c.over(judged.steps).without_range(high, allowed)
+            for c, (_, high) in zip(constraints, ends[1:], strict=True)
         )
         vars(self).update(
             criterion=judged,
@@ -167,6 +188,12 @@ class CMDP(Shown):
             action_names=names_of("action_names", action_names, A),
             grid=grid,
         )
+        known = {*exactly_known(exact, self.signal_names)}
+        if outcomes is not None:
+            varying = outcomes.varying()
+            known |= {name for name, x in zip(self.signal_names, varying, strict=True) if x}
+            outcomes = outcomes.corrected() if varying.any() else None
+        vars(self).update(outcomes=outcomes, exact=tuple(x for x in self.signal_names if x in known))
         if grid is not None:
             if not isinstance(grid, Grid):
                 raise CmdpkitError(f"grid is {quoted(grid)}, expected a Grid")
@@ -180,11 +207,11 @@ class CMDP(Shown):
         kernel, correction = (kernel.renormalised(), 0.0) if renormalise else corrected_rows(kernel, tolerance)
         kernel.check(allowed, lambda t, s, a: self._place(t, s, a, kernel.T))
         steps = judged.steps or S
-        r = read_signal("r", r, allowed, steps, self._place)
-        utilities = [
-            c.sign * read_signal(f"signal of {quoted(c.name)} ", x, allowed, steps, self._place)
-            for c, x in zip(constraints, signals, strict=True)
-        ]
+        called = ["r", *(f"signal of {quoted(c.name)} " for c in constraints)]
+        for what, (low, high) in zip(called, ends if outcomes else (), strict=outcomes is not None):
+            read_signal(what, np.where(np.abs(low) > np.abs(high), low, high), allowed, steps, self._place)
+        r, *signals = (read_signal(*y, allowed, steps, self._place) for y in zip(called, (r, *signals), strict=True))
+        utilities = [c.sign * y for c, y in zip(constraints, signals, strict=True)]
         T = max((len(x) for x in utilities), default=1)
         stacked = np.zeros((len(utilities), T, S, A))
         for n, x in enumerate(utilities):
@@ -236,6 +263,16 @@ class CMDP(Shown):
         """Length of the step axis of the arrays: H, or 1 where there is no horizon."""
         return self.criterion.horizon or 1
 
+    @property
+    def signal_names(self) -> list[str]:
+        """What signals are called: "reward", and the names of the constraints."""
+        return signal_names(self.constraints)
+
+    @property
+    def of_means(self) -> tuple[str, ...]:
+        """Signals known by their means alone, so that totals of single episodes may vary more than can be told."""
+        return tuple(name for name in self.signal_names if name not in self.exact)
+
     # -- the arrays, written out -----------------------------------------------------------------------------
 
     @property
@@ -276,12 +313,23 @@ class CMDP(Shown):
     @cached_property
     def reward_scale(self) -> Scale:
         """Map of the reward to [0, 1]; the identity where it already lies there."""
-        return scale_of(self.compact.r, self.compact.allowed)
+        return self._scale(0, self.compact.r)
 
     @cached_property
     def utility_scales(self) -> tuple[Scale, ...]:
         """Map of each utility to [0, 1]; the identity where it already lies there."""
-        return tuple(scale_of(x, self.compact.allowed) for x in self.compact.g)
+        return tuple(self._scale(n, x) for n, x in enumerate(self.compact.g, 1))
+
+    def _scale(self, n: int, means: FloatArray) -> Scale:
+        """The scale of the n-th signal, whose means are given: of everything that a step may bring."""
+        if self.outcomes is None:
+            return scale_of(means, self.compact.allowed)
+        sign = 1 if n == 0 else self.constraints[n - 1].sign
+        ends = [sign * x[n] for x in self.outcomes.extremes()]
+        allowed = np.broadcast_to(self.compact.allowed, np.broadcast_shapes(ends[0].shape, self.compact.allowed.shape))
+        return scale_of(
+            np.concatenate([np.broadcast_to(x, allowed.shape) for x in ends]), np.concatenate([allowed] * 2)
+        )
 
     # -- variants --------------------------------------------------------------------------------------------
 
@@ -321,10 +369,9 @@ class CMDP(Shown):
                     "mean something else under another one; give the bound per step, with per_step=True"
                 )
         arrays = self.compact
+        signals = [c.sign * x for c, x in zip(self.constraints, arrays.g, strict=True)]
         made = CMDP(
-            self.kernel,
-            arrays.r,
-            [c.sign * x for c, x in zip(self.constraints, arrays.g, strict=True)],
+            **({"P": self.kernel, "r": arrays.r, "g": signals} if self.outcomes is None else {"P": self.outcomes}),
             mu=self.mu,
             horizon=horizon,
             discount=discount,
@@ -333,6 +380,7 @@ class CMDP(Shown):
             constraints=self.constraints,
             states=self.states,
             action_names=self.action_names,
+            exact=self.exact,
             grid=self.grid,
         )
         vars(made).update(notes=self.notes)
@@ -364,6 +412,8 @@ class CMDP(Shown):
         vars(new).update({k: v for k, v in vars(self).items() if k not in ("reward_scale", "utility_scales")})
         constraints = self.constraints if constraints is None else constraints
         vars(new).update(constraints=constraints, N=len(constraints))
+        if r is not None or g is not None:
+            vars(new).update(outcomes=None, exact=())
         new._set_arrays(
             c.r if r is None else readonly(np.asarray(r, dtype=float)),
             c.g if g is None else readonly(np.asarray(g, dtype=float)),
@@ -380,10 +430,12 @@ class CMDP(Shown):
         discount: float | None = None,
         criterion: str | None = None,
         actions: Iterable[Hashable] | Callable[..., Iterable[Hashable]],
-        step: Callable[..., Any],
-        reward: Callable[..., float],
+        step: Callable[..., Any] | None = None,
+        reward: Callable[..., float] | None = None,
+        outcome: Callable[..., Any] | None = None,
         constraints: Iterable[Constraint] = (),
         states: Iterable[Hashable] | None = None,
+        exact: bool | Iterable[str] = False,
         renormalise: bool = False,
         max_states: int = 1_000_000,
         grid: Grid | None = None,
@@ -391,8 +443,8 @@ class CMDP(Shown):
     ) -> CMDP:
         """A CMDP from Python functions of the state and the action, in this order.
 
-        A function may have further parameters, and their names decide what it is given: ``h`` (or ``step``, ``t``,
-        ``time``) is the step, counted from 0, and ``s_next`` (or ``next_state``, ``s2``, ...) is the next state. A
+        A function may have further parameters, and their names decide what it is given: ``h`` (or ``step``) is the
+        step, counted from 0, and ``s_next`` (or ``next_state``) is the next state. A
         third parameter with any other name is refused.
 
         Parameters
@@ -406,10 +458,16 @@ class CMDP(Shown):
         step : function of (state, action) or (state, action, h) that returns the next states, best as a mapping
             {next state: probability}; a list [(probability, next state), ...] is taken where it cannot be misread
         reward : function of (state, action), (state, action, h), (state, action, s_next) or all four that returns the
-            mean reward; with ``s_next``, the mean over the next states is taken
+            reward, or its mean for what it is given; with ``s_next``, the rewards of all next states are kept
+        outcome : in place of step, reward and the constraints' functions, for rewards and signals that vary without the
+            state: function of (state, action) or (state, action, h) that returns everything a step may bring, as a
+            list [(probability, next state, reward, {constraint: signal}), ...], or as a mapping
+            {(next state, reward, signal, ...): probability} with the signals in the order of the constraints
         constraints : `at_least` and `at_most`, each with a function like ``reward`` as its signal
         states : all states, in order; without it, those that can be reached (within the horizon, if there is one) are
             explored. States met only after the last step are kept, with a self-loop that is never used.
+        exact : True if functions of state and action say what a step earns, and not only its mean, or the names of
+            those that do ("reward", or a constraint's name). What takes ``s_next``, and ``outcome``, is exact anyway
         renormalise : divide probabilities by their sum instead of refusing those that do not sum to 1
         max_states : raise an error if more states than this can be reached
         grid : how to draw the states as cells of a board
@@ -430,8 +488,8 @@ class CMDP(Shown):
         from cmdpkit.model.from_functions import Description, build
 
         judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
-        limits = (renormalise, max_states)
-        return build(Description(start, judged, actions, step, reward, constraints, states, *limits, grid, progress))
+        given = (step, reward, outcome, constraints, states, exact, renormalise, max_states)
+        return build(Description(start, judged, actions, *given, grid, progress))
 
     def to_gym(
         self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False
@@ -457,6 +515,9 @@ class CMDP(Shown):
         c, rows = self.compact, self.kernel.masked(self.compact.allowed)
         signals = [masked(x, c.allowed) for x in (c.r, *c.g)]
         arrays: list[NDArray[Any]] = [rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0]
+        if self.outcomes is not None:
+            drawn = self.outcomes.masked(c.allowed)
+            arrays += [drawn.entries.indptr, drawn.entries.successors, drawn.entries.prob, drawn.signals]
         for x in arrays:
             digest.update(repr((x.shape, x.dtype.str)).encode())
             digest.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)

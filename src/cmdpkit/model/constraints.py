@@ -181,6 +181,11 @@ def listed(constraints: Any) -> tuple[Constraint, ...]:
     return made
 
 
+def signal_names(constraints: Iterable[Constraint]) -> list[str]:
+    """What signals are called: "reward", and the names of the constraints, of which one may be called reward too."""
+    return ["reward", *("reward (constraint)" if c.name == "reward" else c.name for c in constraints)]
+
+
 def read_constraints(
     g: Any, rho: Any, constraints: Iterable[Constraint] | None, shape: tuple[int, ...]
 ) -> tuple[tuple[Constraint, ...], list[FloatArray]]:

@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,11 +18,21 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.constraints import Constraint, listed, signal_names
 from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.outcomes import Outcomes, exactly_known
 from cmdpkit.model.read_dynamics import read_start, report_correction
-from cmdpkit.model.signatures import Function, Row, Successors, hashable, read_function, read_state_function
-from cmdpkit.model.transitions import FloatArray, Kernel, expected
+from cmdpkit.model.signatures import (
+    Function,
+    OutcomeRows,
+    Row,
+    Successors,
+    finite_number,
+    hashable,
+    read_function,
+    read_state_function,
+)
+from cmdpkit.model.transitions import FloatArray, Kernel
 from cmdpkit.model.validate import Positions, is_hashable, numbers
 
 # -- progress of exploration ------------------------------------------------------------------------------------------
@@ -68,6 +78,7 @@ def _written(so_far: Explored) -> None:
 
 State = Hashable
 Action = Hashable
+Entries = tuple[Collection[State], Iterable[float]]  # next states of a row, and their probabilities
 BETWEEN_REPORTS = 256  # states
 
 
@@ -78,10 +89,12 @@ class Description:
     start: Any
     judged: Mapping[str, Any]  # horizon, discount and criterion
     actions: Iterable[Action] | Callable[..., Iterable[Action]]
-    step: Callable[..., Any]
-    reward: Callable[..., float]
+    step: Callable[..., Any] | None
+    reward: Callable[..., float] | None
+    outcome: Callable[..., Any] | None
     constraints: Iterable[Constraint]
     states: Iterable[State] | None
+    exact: bool | Iterable[str]
     renormalise: bool
     max_states: int
     grid: Grid | None
@@ -91,14 +104,11 @@ class Description:
 def build(described: Description) -> CMDP:
     """The model that the user's functions describe."""
     constraints = listed(described.constraints)
-    for c in constraints:
-        if not callable(c.signal):
-            raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
+    _check_functions(described, constraints)
     if all(x is None for x in described.judged.values()):
         raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
     judged = criterion_of(**described.judged, lengths={"P": 1})
-    signals_of = [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
-    explored = _Exploration(described, signals_of, judged)
+    explored = _Exploration(described, constraints, judged)
     initial = _initial(described, explored.listed)
     explored.explore(initial)
     explored.report(explored.so_far(), last=True)
@@ -107,20 +117,41 @@ def build(described: Description) -> CMDP:
         mu[explored.index[s]] = numbers(f"start[{quoted(s)}]", [p])[0]
     if described.renormalise and mu.sum() > 0:
         mu /= mu.sum()
-    signals = explored.tables()
+    names = signal_names(constraints)
     cmdp = CMDP(
-        explored.kernel(),
-        signals[0],
+        **explored.dynamics(),
         mu=mu,
         **described.judged,
         actions=explored.allowed(),
-        constraints=[replace(c, signal=x) for c, x in zip(constraints, signals[1:], strict=True)],
+        constraints=[replace(c, signal=None) for c in constraints],
         states=list(explored.index),
         action_names=list(explored.names),
+        exact={
+            *exactly_known(described.exact, names),
+            *(name for name, x in zip(names, explored.drawn, strict=True) if x),
+        },
         grid=described.grid,
     )
     report_correction(cmdp, explored.successors.correction)
     return cmdp
+
+
+def _check_functions(described: Description, constraints: tuple[Constraint, ...]) -> None:
+    """Refuse a description that lacks a function, or that says the same thing twice."""
+    if described.outcome is None:
+        for what in ("step", "reward"):
+            if getattr(described, what) is None:
+                raise CmdpkitError(f"{what} is missing: give step and reward, or outcome in place of both")
+    elif described.step is not None or described.reward is not None:
+        raise CmdpkitError("step or reward is given beside outcome, which says what they say; leave them out")
+    for c in constraints:
+        if described.outcome is not None and c.signal is not None:
+            raise CmdpkitError(
+                f"constraint {quoted(c.name)} has a signal of its own beside outcome, which says what it is; leave one "
+                "of them out"
+            )
+        if described.outcome is None and not callable(c.signal):
+            raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
 
 
 def _initial(described: Description, states: list[State] | None) -> dict[State, float]:
@@ -149,12 +180,18 @@ def _refuse_start(start: State) -> NoReturn:
 class _Exploration:
     """What the user's functions returned so far, in plain lists, which become arrays when every state is known."""
 
-    def __init__(self, described: Description, signals: list[tuple[str, Any]], judged: Criterion) -> None:
+    def __init__(self, described: Description, constraints: tuple[Constraint, ...], judged: Criterion) -> None:
         self.horizon, self.max_states = judged.horizon, described.max_states
-        self.successors = Successors(
-            read_function("step", described.step, may_take_next=False), renormalise=described.renormalise
-        )
-        self.signals = [read_function(what, f) for what, f in signals]
+        names, fixed = [c.name for c in constraints], {"renormalise": described.renormalise}
+        if described.outcome is None:
+            self.successors = Successors(read_function("step", described.step, may_take_next=False), **fixed)
+            signals = [("reward", described.reward), *((shown(c.name), c.signal) for c in constraints)]
+            self.signals = [read_function(what, f) for what, f in signals]
+            self.drawn = [f.on_next for f in self.signals]
+        else:
+            outcome = read_function("outcome", described.outcome, may_take_next=False)
+            self.successors, self.signals = OutcomeRows(outcome, names, **fixed), []
+            self.drawn = [True] * (1 + len(names))
         for f in (self.successors.step, *self.signals):
             if f.on_step and judged.stationary:
                 raise _no_steps(f.what, judged)
@@ -162,6 +199,7 @@ class _Exploration:
         self.T = every_step if self.successors.step.on_step else 1
         # A signal differs between steps if it is given the step, or averages over next states that differ.
         self.steps = [every_step if f.on_step or (f.on_next and self.T > 1) else 1 for f in self.signals]
+        self.kept = max(self.T, *self.steps, 1) if any(self.drawn) else self.T  # steps whose rows are kept
         self.actions: Callable[[State, int], Iterable[Action]] | None = None
         self.open_steps = 1  # for how many steps the available actions are told apart
         if callable(described.actions):
@@ -178,10 +216,11 @@ class _Exploration:
         self.met: list[State] = []  # states in the order in which they were reached, unless the user listed them
         self.states, self.taken = array("q"), array("q")  # every pair for which the functions were called
         self.open = bytearray()  # for every pair 1 or H numbers: whether the action exists there at that step
-        self.sizes = array("q")  # number of next states in each row; every pair has one row or H rows
+        self.sizes = array("q")  # number of entries in each row; every pair has one row or H rows
         self.nexts = array("q")  # next state of every transition
         self.prob = array("d")  # probability of every transition
         self.values = [array("d") for _ in self.signals]  # of every signal, for every pair 1 or H numbers
+        self.outcomes = array("d")  # or else reward and signals of every entry
         self.report = Reporter(described.progress)
 
     def explore(self, initial: Mapping[State, float]) -> None:
@@ -211,16 +250,22 @@ class _Exploration:
             for a, when in (everywhere or self._available(s)).items():
                 j = self.names.setdefault(a, len(self.names))
                 # The functions are not asked about steps at which the action does not exist.
-                rows = [self.successors(s, a, h) if when[h % len(when)] else {s: 1.0} for h in range(self.T)]
-                self._keep(i, j, s, a, rows)
+                rows = [
+                    self.successors(s, a, h) if self.T == 1 or when[h % len(when)] else self._unused(s)
+                    for h in range(self.T)
+                ]
                 self.open += when
+                if any(self.drawn):
+                    self._keep_outcomes(i, j, s, a, rows, when)
+                    continue
+                self._keep(i, j, s, a, ((row, row.values()) for row in rows))
                 for values, f, steps in signals:
-                    if steps == 1 and not f.on_next:
+                    if steps == 1:
                         x = f.call(s, a, 0)
-                        values.append(x if type(x) is float and math.isfinite(x) else _number(f, x, s, a))
+                        values.append(x if type(x) is float and math.isfinite(x) else finite_number(f.what, x, s, a))
                     else:
                         values.extend(
-                            _signal(f, s, a, h, rows[h % self.T]) if steps == 1 or when[h % len(when)] else 0.0
+                            finite_number(f.what, f.call(s, a, h), s, a) if when[h % len(when)] else 0.0
                             for h in range(steps)
                         )
 
@@ -243,26 +288,52 @@ class _Exploration:
                 found.setdefault(a, bytearray(self.open_steps))[h] = 1
         return {a: bytes(when) for a, when in found.items()}
 
-    def _keep(self, i: int, j: int, s: State, a: Action, rows: list[Row]) -> None:
+    def _unused(self, s: State) -> Row:
+        """A row for a step at which it is never used."""
+        return {s if self.signals else (s, (0.0,) * len(self.drawn)): 1.0}
+
+    def _keep_outcomes(self, i: int, j: int, s: State, a: Action, rows: list[Row], when: bytes) -> None:
+        """Keep the outcomes of a state and action, for every step whose rows are kept."""
+        columns = [  # for every signal, at 1 or H steps: a number, or one number for each next state
+            [_signal(f, s, a, h, rows[h % self.T]) if steps == 1 or when[h % len(when)] else 0.0 for h in range(steps)]
+            for f, steps in zip(self.signals, self.steps, strict=True)
+        ]
+        kept: list[Entries] = []
+        for h in range(self.kept):
+            row = rows[h % self.T]
+            if self.signals:
+                here = [x[h % len(x)] for x in columns]
+                kept.append((row, row.values()))
+                for k in range(len(row)):
+                    self.outcomes.extend(x[k] if isinstance(x, list) else x for x in here)
+            else:
+                kept.append(([x for x, _ in row], row.values()))
+                for _, signals in row:
+                    self.outcomes.extend(signals)
+        self._keep(i, j, s, a, kept)
+
+    def _keep(self, i: int, j: int, s: State, a: Action, rows: Iterable[Entries]) -> None:
         """Keep the rows of a state and an action, one for all steps or one per step, and number new next states."""
         self.states.append(i)
         self.taken.append(j)
-        for row in rows:
-            self.sizes.append(len(row))
-            self.prob.extend(row.values())
-            found = list(map(self.index.get, row))
+        for nexts, prob in rows:
+            self.sizes.append(len(nexts))
+            self.prob.extend(prob)
+            found = list(map(self.index.get, nexts))
             if None in found:
                 if self.listed is not None:
-                    x = next(x for x in row if x not in self.index)
-                    where = f"step({quoted(s)}, {quoted(a)})"
+                    x = next(x for x in nexts if x not in self.index)
+                    where = f"{self.successors.step.what}({quoted(s)}, {quoted(a)})"
                     raise CmdpkitError(
                         f"{where} leads to {quoted(x)}, which is not among the states; list it in states, or leave "
                         "states out to have them found"
                     )
-                found = [self._number(x) if n is None else n for x, n in zip(row, found, strict=True)]
+                found = [self._number(x) if n is None else n for x, n in zip(nexts, found, strict=True)]
             self.nexts.extend(found)  # type: ignore[arg-type]
 
     def _number(self, x: State) -> int:
+        if x in self.index:  # outcomes of one action may have it in common
+            return self.index[x]
         if len(self.index) >= self.max_states:
             within = "" if self.horizon is None else f" within {self.horizon} steps"
             raise CmdpkitError(
@@ -275,8 +346,11 @@ class _Exploration:
     def _close(self, beyond: list[State]) -> None:
         """Give self-loops to states that are reached only after the last step; every state needs a row, used or not."""
         for s in beyond:
-            self._keep(self.index[s], 0, s, None, [{s: 1.0}] * self.T)
+            self._keep(self.index[s], 0, s, None, [([s], [1.0])] * self.kept)
             self.open += b"\1" * self.open_steps
+            if any(self.drawn):
+                self.outcomes.extend([0.0] * len(self.drawn) * self.kept)
+                continue
             for values, steps in zip(self.values, self.steps, strict=True):
                 values.extend([0.0] * steps)
 
@@ -287,15 +361,18 @@ class _Exploration:
         mask[:, _numbers(self.states), _numbers(self.taken)] = exists.T
         return mask
 
-    def kernel(self) -> Kernel:
-        """All transitions as a `Kernel`."""
-        S, A = len(self.index), len(self.names)
+    def dynamics(self) -> dict[str, Any]:
+        """The outcomes, or else transitions, reward and signals, as arguments of `CMDP`."""
+        shape = self.kept, len(self.index), len(self.names)
         i, j = (_numbers(x)[:, None] for x in (self.states, self.taken))  # [pairs, 1], against the steps [T]
-        rows = ((np.arange(self.T) * S + i) * A + j).reshape(-1)
-        nexts, prob = _numbers(self.nexts), _numbers(self.prob)
-        return Kernel.from_entries((self.T, S, A), np.repeat(rows, _numbers(self.sizes)), nexts, prob)
+        rows = ((np.arange(self.kept) * shape[1] + i) * shape[2] + j).reshape(-1)
+        entries = np.repeat(rows, _numbers(self.sizes)), _numbers(self.nexts), _numbers(self.prob)
+        if any(self.drawn):
+            return {"P": Outcomes.from_entries(shape, *entries, _numbers(self.outcomes).reshape(-1, len(self.drawn)))}
+        reward, *signals = self._tables()
+        return {"P": Kernel.from_entries(shape, *entries), "r": reward, "g": signals}
 
-    def tables(self) -> list[FloatArray]:
+    def _tables(self) -> list[FloatArray]:
         """Every signal as an array [1 or H, S, A]."""
         i, j = _numbers(self.states), _numbers(self.taken)
         made = []
@@ -318,29 +395,11 @@ def _no_steps(what: str, judged: Criterion) -> CmdpkitError:
     )
 
 
-def _signal(f: Function, s: State, a: Action, h: int, row: Row) -> float:
-    """The value of a function for a state and action; its mean over the next states if it depends on them."""
+def _signal(f: Function, s: State, a: Action, h: int, row: Row) -> float | list[float]:
+    """The value of a function for a state and action; one for each next state if it depends on them."""
     if not f.on_next:
-        return _number(f, f.call(s, a, h), s, a)
-    return expected(list(row.values()), [_number(f, f.call(s, a, h, x), s, a, x) for x in row])
-
-
-def _number(f: Function, value: Any, *place: Any) -> float:
-    if type(value) is float and math.isfinite(value):
-        return value
-    where = f"{f.what}({', '.join(map(quoted, place))})"
-    try:
-        if isinstance(value, (str, bytes)):
-            raise TypeError
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise CmdpkitError(f"{where} is {quoted(value)}, expected a number") from None
-    if not math.isfinite(number) and not (f.what == "reward" and number == -math.inf):  # -inf means "not allowed"
-        raise CmdpkitError(
-            f"{where} is {number}, expected a finite number; what is not allowed is left out of the actions of its "
-            "state"
-        )
-    return number
+        return finite_number(f.what, f.call(s, a, h), s, a)
+    return [finite_number(f.what, f.call(s, a, h, x), s, a, x) for x in row]
 
 
 def _different(what: str, one: str, things: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.read_dynamics import tolerance_of
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.validate import is_hashable
+from cmdpkit.model.validate import is_hashable, nearest
 
 Role = Literal["step", "next"]
 STEP_NAMES = frozenset({"h", "step"})
@@ -140,11 +141,12 @@ def _called(f: Callable[..., Any], in_order: tuple[Role, ...], by_name: dict[str
 
 Row = dict[Any, float]  # next state -> probability, which is positive
 Pairs = list[tuple[Any, Any]]  # (probability, next state)
-EXPECTED_ANSWER = "expected [(probability, next state), ...] or {next state: probability}"
 
 
 class Successors:
     """The user's step function, called for one state and action at a time."""
+
+    expected = "expected [(probability, next state), ...] or {next state: probability}"
 
     def __init__(self, step: Function, *, renormalise: bool) -> None:
         self.step, self.renormalise = step, renormalise
@@ -153,11 +155,14 @@ class Successors:
     def __call__(self, s: Hashable, a: Hashable, h: int) -> Row:
         """The possible next states with their probabilities, which sum to 1."""
         answer = self.step.call(s, a, h)
+        is_mapping = type(answer) is not list and isinstance(answer, Mapping)
         try:
-            is_mapping = type(answer) is not list and isinstance(answer, Mapping)
-            pairs = [(p, x) for x, p in answer.items()] if is_mapping else [(p, x) for p, x in answer]
-        except (TypeError, ValueError):
-            raise CmdpkitError(f"{self._place(s, a, h)} returned {quoted(answer)}, {EXPECTED_ANSWER}") from None
+            pairs = self._pairs(answer, is_mapping)
+        except (TypeError, ValueError) as error:
+            place = self._place(s, a, h)
+            if isinstance(error, CmdpkitError):
+                raise CmdpkitError(f"{place}: {error}") from None
+            raise CmdpkitError(f"{place} returned {quoted(answer)}, {self.expected}") from None
         row: Row = {}
         tolerance = ROW_SUM_TOLERANCE
         maybe_exchanged = False
@@ -177,6 +182,10 @@ class Successors:
         if maybe_exchanged and not is_mapping:
             self._refuse_ambiguous(pairs, row, answer, (s, a, h))
         return self._distribution(row, tolerance, pairs, is_mapping, (s, a, h))
+
+    def _pairs(self, answer: Any, is_mapping: bool) -> Pairs:
+        """Every probability in an answer, and what it belongs to."""
+        return [(p, x) for x, p in answer.items()] if is_mapping else [(p, x) for p, x in answer]
 
     def _distribution(
         self, row: Row, tolerance: float, pairs: Pairs, is_mapping: bool, place: tuple[Any, Any, int]
@@ -214,7 +223,61 @@ class Successors:
         return tolerance_of(p.dtype) if isinstance(p, np.floating) else np.inf
 
     def _place(self, s: Any, a: Any, h: int) -> str:
-        return f"step({quoted(s)}, {quoted(a)}" + (f", {h})" if self.step.on_step else ")")
+        return f"{self.step.what}({quoted(s)}, {quoted(a)}" + (f", {h})" if self.step.on_step else ")")
+
+
+class OutcomeRows(Successors):
+    """The user's outcome function likewise: its rows have keys (next state, (reward, signal, ...))."""
+
+    expected = "expected [(probability, next state, reward, {constraint: signal}), ...]"
+
+    def __init__(self, outcome: Function, names: list[str], *, renormalise: bool) -> None:
+        super().__init__(outcome, renormalise=renormalise)
+        self.names = names  # of the constraints
+
+    def _pairs(self, answer: Any, is_mapping: bool) -> Pairs:
+        if any(isinstance(x, str) for x in answer):  # which would be read letter by letter
+            raise TypeError
+        listed = [(p, *x) for x, p in answer.items()] if is_mapping else answer
+        return [(p, (x, self._signals(reward, signals))) for p, x, reward, *signals in listed]
+
+    def _signals(self, reward: Any, signals: list[Any]) -> tuple[float, ...]:
+        """Reward and signals as numbers; signals are given as a mapping from names, or in the order of the names."""
+        if len(signals) == 1 and isinstance(signals[0], Mapping):
+            given = signals[0]
+            for name in given:
+                if name not in self.names:
+                    raise CmdpkitError(f"an outcome has a signal {quoted(name)}{nearest(str(name), self.names)}")
+            missing = [name for name in self.names if name not in given]
+            if missing:
+                raise CmdpkitError(
+                    f"an outcome lacks the signal {quoted(missing[0])}, expected one of every constraint"
+                )
+            signals = [given[name] for name in self.names]
+        if len(signals) != len(self.names):
+            raise CmdpkitError(f"an outcome has {len(signals)} signals, expected {len(self.names)}: one per constraint")
+        return finite_number("reward", reward), *(
+            finite_number(quoted(name), x) for name, x in zip(self.names, signals, strict=True)
+        )
+
+
+def finite_number(what: str, value: Any, *place: Any) -> float:
+    """The number that a function returned, which must be finite; ``what`` and ``place`` are for messages."""
+    if type(value) is float and math.isfinite(value):
+        return value
+    where = f"{what}({', '.join(map(quoted, place))})" if place else what
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise CmdpkitError(f"{where} is {quoted(value)}, expected a number") from None
+    if not math.isfinite(number) and not (what == "reward" and number == -math.inf):  # -inf means "not allowed"
+        raise CmdpkitError(
+            f"{where} is {number}, expected a finite number; what is not allowed is left out of the actions of its "
+            "state"
+        )
+    return number
 
 
 def _exchanged(pairs: Pairs) -> Row | None:

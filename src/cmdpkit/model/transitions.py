@@ -66,12 +66,7 @@ class Kernel:
     ) -> Kernel:
         """Rows from entries (row, next state, probability) in any order; repeated pairs are added up, zeros dropped."""
         T, S, A = shape
-        rows, successors = _indices("rows", rows), _indices("successors", successors)
-        if len(rows) and not (rows.min() >= 0 and rows.max() < T * S * A):
-            raise CmdpkitError(f"transition rows must lie in 0..{T * S * A - 1}, got {rows.min()}..{rows.max()}")
-        if len(successors) and not (successors.min() >= 0 and successors.max() < S):
-            worst = successors.min() if successors.min() < 0 else successors.max()
-            raise CmdpkitError(f"next states must lie in 0..{S - 1}, got {worst}")
+        rows, successors = checked_entries(shape, rows, successors)
         prob = np.ascontiguousarray(prob, dtype=float)
         return cls.owning(T, S, A, *assembled(T * S * A, rows, successors, prob))
 
@@ -138,6 +133,21 @@ class Kernel:
 
     def check_structure(self) -> None:
         """Raise CmdpkitError unless the arrays fit together, which is not certain if a user put them together."""
+        self.check_rows()
+        entries = self.prob.size
+        rising = np.diff(self.successors) > 0
+        starts = self.indptr[1:-1]
+        rising[starts[(starts > 0) & (starts < entries)] - 1] = True  # the first of a row may be smaller
+        falling = np.flatnonzero(~rising)
+        if len(falling):
+            raise CmdpkitError(
+                f"kernel: successors[{falling[0] + 1}] does not exceed the one before it in the same row"
+            )
+        if not self.prob.all():
+            raise CmdpkitError(f"kernel: prob[{np.flatnonzero(self.prob == 0)[0]}] is 0: leave such entries out")
+
+    def check_rows(self) -> None:
+        """The same for where rows begin and what next states are, in whatever order these stand."""
         rows, entries = self.T * self.S * self.A + 1, self.prob.size
         for name, size in (("indptr", rows), ("successors", entries), ("prob", entries)):
             x = getattr(self, name)
@@ -152,16 +162,6 @@ class Kernel:
         if len(outside):
             i = outside[0]
             raise CmdpkitError(f"kernel: successors[{i}] is {self.successors[i]}, expected a state in 0..{self.S - 1}")
-        rising = np.diff(self.successors) > 0
-        starts = self.indptr[1:-1]
-        rising[starts[(starts > 0) & (starts < entries)] - 1] = True  # the first of a row may be smaller
-        falling = np.flatnonzero(~rising)
-        if len(falling):
-            raise CmdpkitError(
-                f"kernel: successors[{falling[0] + 1}] does not exceed the one before it in the same row"
-            )
-        if not self.prob.all():
-            raise CmdpkitError(f"kernel: prob[{np.flatnonzero(self.prob == 0)[0]}] is 0: leave such entries out")
 
     def check(self, allowed: BoolArray, place: Callable[[int, int, int], str]) -> None:
         """Raise CmdpkitError unless every allowed row is a distribution; `place` puts (t, s, a) into words."""
@@ -238,6 +238,18 @@ class Signals(NamedTuple):
 
     r: FloatArray  # [T, S, A], reward
     g: FloatArray  # [N, T, S, A], utilities
+
+
+def checked_entries(shape: tuple[int, int, int], rows: Any, successors: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows and next states of entries, which have to be those of a kernel of this shape (T, S, A)."""
+    T, S, A = shape
+    rows, successors = _indices("rows", rows), _indices("successors", successors)
+    if len(rows) and not (rows.min() >= 0 and rows.max() < T * S * A):
+        raise CmdpkitError(f"transition rows must lie in 0..{T * S * A - 1}, got {rows.min()}..{rows.max()}")
+    if len(successors) and not (successors.min() >= 0 and successors.max() < S):
+        worst = successors.min() if successors.min() < 0 else successors.max()
+        raise CmdpkitError(f"next states must lie in 0..{S - 1}, got {worst}")
+    return rows, successors
 
 
 def _indices(name: str, x: Any) -> NDArray[Any]:

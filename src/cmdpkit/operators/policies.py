@@ -64,11 +64,6 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
     return Values(v, cmdp.signs * w + 0.0)  # + 0.0: no negative zeros
 
 
-def signal_names(cmdp: CMDP) -> list[str]:
-    """What signals are called: "reward", and the names of the constraints, of which one may be called reward too."""
-    return ["reward", *("reward (constraint)" if c.name == "reward" else c.name for c in cmdp.constraints)]
-
-
 class TimeCourse(NamedTuple):
     """A signal step by step under a policy, in the user's units and sense; all arrays are [H]."""
 
@@ -78,6 +73,7 @@ class TimeCourse(NamedTuple):
     high: FloatArray  # upper end of that range
     signal: str = "reward"  # its name
     share: float = 0.9  # of the episodes that lie in the range
+    of_means: bool = False  # whether the signal is known by its means alone: outcomes vary more
 
     def plot(self, *, name: str = "", size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
         """A matplotlib figure of the expected signal with its range.
@@ -106,18 +102,30 @@ def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *,
     cmdp.need_horizon("a course over the steps")
     if not 0 < share < 1:
         raise CmdpkitError(f"share is {quoted(share)}, expected a number between 0 and 1, such as 0.9")
-    i = index_of("signal", signal_names(cmdp), signal)
-    x, sign = (cmdp.compact.g[i - 1], float(cmdp.signs[i - 1])) if i else (cmdp.compact.r, 1.0)
+    i = index_of("signal", cmdp.signal_names, signal)
     found = np.zeros((3, cmdp.H))
     for h, q in enumerate(occupancy(cmdp, policy)):
-        taken = q > 0
-        values, odds = sign * x[h % len(x)][taken] + 0.0, q[taken] / q.sum()
+        values, odds = _collected(cmdp, i, h, q)
         order = np.argsort(values)
         below = np.cumsum(odds[order])
         ends = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2]).clip(max=len(values) - 1)
         found[:, h] = odds @ values, *values[order][ends]
     mean, low, high = found
-    return TimeCourse(np.arange(1.0, cmdp.H + 1), mean, low, high, signal, share)
+    return TimeCourse(np.arange(1.0, cmdp.H + 1), mean, low, high, signal, share, signal in cmdp.of_means)
+
+
+def _collected(cmdp: CMDP, i: int, h: int, q: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What the i-th signal may be at step h with the occupancy q [S, A], and the odds of each value."""
+    if cmdp.outcomes is None:
+        x, sign = (cmdp.compact.g[i - 1], float(cmdp.signs[i - 1])) if i else (cmdp.compact.r, 1.0)
+        taken = q > 0
+        return sign * x[h % len(x)][taken] + 0.0, q[taken] / q.sum()
+    rows, first = cmdp.outcomes.entries, (h % cmdp.outcomes.T) * q.size
+    indptr = rows.indptr[first : first + q.size + 1]
+    entries = slice(indptr[0], indptr[-1])
+    odds = np.repeat(q.reshape(-1), np.diff(indptr)) * rows.prob[entries]
+    taken = odds > 0
+    return cmdp.outcomes.signals[entries, i][taken], odds[taken] / odds.sum()
 
 
 def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -54,8 +54,12 @@ def induction(rows, x, allowed, signals, policy, first, last, low, high, V, X, Q
 
 @compiled
 def evaluation(rows, signals, policy, first, last, low, high, X, Q):
-    """Evaluate a policy at the steps last .. first: fill X and, unless it is empty, Q (see `backup`)."""
+    """Evaluate a policy at the steps last .. first: fill X and, unless it is empty, Q (see `backup`).
+
+    Where rows can be chosen, those are taken that are best for the first signal.
+    """
     for h in range(last, first - 1, -1):
+        prepare(rows, h, X[(h + 1) % len(X)][:, 0])
         backup(rows, signals, policy, h, low, high, X[(h + 1) % len(X)], X[h % len(X)], Q)
 
 
@@ -72,6 +76,14 @@ def lookaheads(rows, x, allowed, pi, Q, V):
                     V[h, s] += pi[h, s, a] * Q[h, s, a]
                 else:
                     Q[h, s, a] = 0.0
+
+
+@compiled
+def expectations(rows, x, V, Q):
+    """Fill Q[h,s,a] with x[h,s,a] + E[V[h+1] | h,s,a] for given values V [H + 1, S] and a signal x [1 or H, S, A]."""
+    for h in range(len(Q) - 1, -1, -1):
+        prepare(rows, h, V[h + 1])
+        lookahead(rows, x, h, V[h + 1], Q[h])
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,6 +154,7 @@ class Spread(NamedTuple):
     limit: Constraint | None  # the bound on the mean
     missed: TotalShare | None  # probability that one episode misses it
     exact: float | None  # the same without chance, where totals are counted in units
+    known_by: str  # "outcomes", or "means" where outcomes vary more than this
 
 
 def spread_table(played: Simulation) -> Table[Spread]:
@@ -171,6 +172,8 @@ def spread_table(played: Simulation) -> Table[Spread]:
                lambda x: x.missed, each(lambda x: f"{percent(x.low)} to {percent(x.high)}"), "right",
                data=lambda key, x: {key: None if x is None else x._asdict()}),
         numbers("exact", "exactly", "The same, exactly.", lambda x: x.exact, odds),
+        Column("known_by", "known by", "What the model knows: outcomes, or only means, and then outcomes vary more.",
+               lambda x: x.known_by),
     ), tuple(rows))  # fmt: skip
 
 
@@ -181,19 +184,30 @@ def _quantile(i: int, heading: str) -> Column[Any]:
 
 def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
     mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
+    known_by = "means" if name in played.of_means else "outcomes"
     if c is None:
-        return Spread(name, mean, quantiles, None, None, None)
-    counted = None if played.cmdp.criterion.stationary else exact_distribution(played.cmdp, played.policy, name)
+        return Spread(name, mean, quantiles, None, None, None, known_by)
+    countable = known_by == "outcomes" and not played.cmdp.criterion.stationary and name in played.cmdp.exact
+    counted = exact_distribution(played.cmdp, played.policy, name) if countable else None
     side = "above" if c.sense == "at_most" else "below"
     exact = None if counted is None else getattr(counted, side)(c.total)
-    return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.total), exact)
+    return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.total), exact, known_by)
 
 
 def simulation(name: str, played: Simulation) -> RenderableType:
     """How totals spread over episodes, as a table and as bars."""
     headline = Text.assemble((label(name), "bold"), f": {_played(played)}")
     bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
-    return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played)), *bars)
+    note = [Text(means_note(played.of_means), style=QUIET)] if played.of_means else []
+    return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played)), *note, *bars)
+
+
+def means_note(names: Iterable[str]) -> str:
+    """What to say about totals of signals that a model knows by their means alone."""
+    return (
+        f"{', '.join(map(label, names))}: of the means; outcomes vary more, unless a step earns exactly the mean. Give "
+        "the outcomes in the model, or say there that it is exact."
+    )
 
 
 def _played(played: Simulation) -> str:

@@ -153,7 +153,7 @@ class ModelWorld(World):
 
     def spec(self, K: int) -> Spec:
         """The specification for the learner."""
-        return replace(Spec.of(self.cmdp, K), noiseless=self.noise == "none")
+        return replace(Spec.of(self.cmdp, K), noiseless=self.noise == "none" and self.cmdp.outcomes is None)
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """Let the learner play n more episodes, usually in compiled code."""

@@ -21,10 +21,10 @@ from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, ON_GRID
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import check_length, check_seed, index_of, is_int, numbers
 from cmdpkit.operators.chains import absorbing_states, chain_of
-from cmdpkit.operators.policies import evaluate, signal_names
+from cmdpkit.operators.policies import evaluate
 from cmdpkit.simulate.random import Stream, stream, uniform
 from cmdpkit.simulate.simulator import Noise, Simulator, reset, step
 
@@ -127,6 +127,7 @@ class Simulation(Shown):
     totals: dict[str, FloatArray]  # by name, "reward" first: the total of every episode
     steps: int  # number of steps of an episode
     left_out: float = 0.0  # the weight of all later steps, or for totals the probability that a run was not yet over
+    of_means: tuple[str, ...] = ()  # totals of signals that are known by their means alone: outcomes vary more
 
     def plot(self, *, size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
         """A matplotlib figure: a histogram of every total, with its mean and its bound.
@@ -175,6 +176,9 @@ def simulate_policy(
 ) -> Simulation:
     """Play episodes of a policy in the model, and keep the totals of each.
 
+    Signals are drawn from the outcomes of the model. Those that it knows by their means alone count with their means at
+    every step, so that their totals vary too little: ``of_means`` of the result names them.
+
     Parameters
     ----------
     cmdp, policy : the model, and a policy that fits it
@@ -203,7 +207,8 @@ def simulate_policy(
     totals = [cmdp.reward_scale.total_from_unit(played.reward, weights) / per]
     for c, scale, utility in zip(cmdp.constraints, cmdp.utility_scales, played.utilities, strict=True):
         totals.append(c.sign * (scale.total_from_unit(utility, weights) / per) + 0.0)
-    return Simulation(cmdp, policy, dict(zip(signal_names(cmdp), totals, strict=True)), length, left_out)
+    of_means = cmdp.of_means if noise == "none" else ()
+    return Simulation(cmdp, policy, dict(zip(cmdp.signal_names, totals, strict=True)), length, left_out, of_means)
 
 
 def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
@@ -268,33 +273,51 @@ def _rounding(limit: float) -> float:
     return ON_GRID * max(1.0, abs(limit))
 
 
-def exact_distribution(cmdp: CMDP, policy: Policy, name: str = "reward") -> Distribution | None:
+def exact_distribution(
+    cmdp: CMDP, policy: Policy, name: str = "reward", *, of_means: bool = False
+) -> Distribution | None:
     """The exact distribution of a total; None where its signal is no multiple of a unit, or there are too many totals.
 
-    ``name`` is "reward", or the name of a constraint; one that is called reward is "reward (constraint)" here.
+    ``name`` is "reward", or the name of a constraint; one that is called reward is "reward (constraint)" here. Of a
+    signal that is known by its mean alone (`CMDP.of_means`), single episodes are not known: that is refused, unless
+    ``of_means`` asks for the distribution of the means that an episode passes through.
 
     >>> import cmdpkit as ck
-    >>> coin = ck.CMDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [2.0]], horizon=3)
+    >>> coin = ck.CMDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [2.0]], horizon=3, exact=True)
     >>> found = exact_distribution(coin, ck.Policy.uniform(coin))
     >>> found.totals.tolist(), found.probabilities.tolist()
     ([0.0, 2.0, 4.0], [0.25, 0.5, 0.25])
     """
     check_fits(cmdp, policy)
     cmdp.need_horizon("the distribution of totals")
-    m = index_of("total", signal_names(cmdp), name)
-    sign = 1 if m == 0 else cmdp.constraints[m - 1].sign
-    signal = sign * (cmdp.compact.r if m == 0 else cmdp.compact.g[m - 1])
-    unit, low = _unit(signal[np.broadcast_to(cmdp.compact.allowed.any(axis=0), signal.shape)])
+    m = index_of("total", cmdp.signal_names, name)
+    if name in cmdp.of_means and not of_means:
+        raise CmdpkitError(
+            f"the distribution of {quoted(name)} is not known: the model has only its means, and outcomes vary more; "
+            "make the model with signals of s_next or with outcome=, or with exact=True if nothing varies; or ask for "
+            "the distribution of means, of_means=True"
+        )
+    rows, values = _collected(cmdp, m)
+    used = np.broadcast_to(cmdp.compact.allowed.any(axis=0), values.shape) if cmdp.outcomes is None else slice(None)
+    unit, low = _unit(values[used])
     if unit is None:
         return None
-    counts = np.rint((signal - low) / unit).astype(np.int64)
-    counts[counts < 0] = 0
+    counts = np.maximum(np.rint((values - low) / unit), 0).astype(np.int64)
     width = int(counts.max()) * cmdp.H + 1
     if width * cmdp.S > MAX_CELLS:
         return None
-    mass = _carried(cmdp, policy.pi, counts, width)
+    mass = _carried(cmdp, policy.pi, rows, counts, width)
     reached = np.flatnonzero(mass > 0)
     return Distribution(np.asarray(low * cmdp.H + unit * reached, dtype=np.float64), mass[reached])
+
+
+def _collected(cmdp: CMDP, m: int) -> tuple[Kernel, FloatArray]:
+    """What may follow in a step, and the m-th signal in the user's sense: [outcomes], or [T, S, A] without them."""
+    if cmdp.outcomes is not None:
+        drawn = cmdp.outcomes.masked(cmdp.compact.allowed)
+        return drawn.entries, drawn.signals[:, m]
+    signal = cmdp.compact.r if m == 0 else cmdp.constraints[m - 1].sign * cmdp.compact.g[m - 1]
+    return cmdp.kernel, signal + 0.0
 
 
 def _unit(values: FloatArray) -> tuple[float | None, float]:
@@ -310,20 +333,19 @@ def _unit(values: FloatArray) -> tuple[float | None, float]:
     return None, low
 
 
-def _carried(cmdp: CMDP, pi: FloatArray, counts: IntArray, width: int) -> FloatArray:
-    """[width]: probabilities of the totals, in units, after the last step."""
-    kernel, A = cmdp.kernel, cmdp.A
+def _carried(cmdp: CMDP, pi: FloatArray, rows: Kernel, counts: IntArray, width: int) -> FloatArray:
+    """[width]: probabilities of the totals, in units, after the last step; counts are [outcomes] or [T, S, A]."""
     mass = np.zeros((cmdp.S, width))
     mass[:, 0] = cmdp.mu
     for h in range(cmdp.H):
         later = np.zeros_like(mass)
         for s in np.flatnonzero(mass.any(axis=1)).tolist():
             for a in np.flatnonzero(pi[h, s] > NEGLIGIBLE).tolist():
-                k = int(counts[h % len(counts), s, a])
-                moved = pi[h, s, a] * (np.concatenate((np.zeros(k), mass[s, : width - k])) if k else mass[s])
-                row = ((h % kernel.T) * cmdp.S + s) * A + a
-                for i in range(kernel.indptr[row], kernel.indptr[row + 1]):
-                    later[kernel.successors[i]] += kernel.prob[i] * moved
+                moved = pi[h, s, a] * mass[s]
+                row = ((h % rows.T) * cmdp.S + s) * cmdp.A + a
+                for i in range(rows.indptr[row], rows.indptr[row + 1]):
+                    k = counts[i] if counts.ndim == 1 else counts[h % len(counts), s, a]
+                    later[rows.successors[i], k:] += rows.prob[i] * moved[: width - k]
         mass = later
     total: FloatArray = mass.sum(axis=0)
     return total

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import ONE, ZERO, call, compiled, embedded, inlined
+from cmdpkit.model.compiled import ONE, ZERO, call, compiled, embedded, inlined, primitive
+from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import next_u64, uniform
 
@@ -27,14 +28,21 @@ NO_LAST_STEP = 2**63  # stands for H where there is no horizon: no step is the l
 MAX_BERNOULLI = 16  # signals; a table holds all of their 2^(1+N) joint outcomes
 
 
+class DrawnOutcomes(NamedTuple):
+    """Outcomes, of which next state and signals are drawn together."""
+
+    follows: NDArray[np.uint64]  # [outcomes], the next state of each
+
+
 class Simulator(NamedTuple):
     """Arrays that `reset` and `step` read; build it with `Simulator.of`. Read-only, so threads may share it."""
 
     # [rows]. Row h * kernel_stride + s * A + a holds the position of its first entry << 32 | number of entries.
-    # A row with only one successor holds that state << 32 | 1.
+    # A row with only one successor holds that state << 32 | 1. Where outcomes are drawn, they take the place of states.
     rows: NDArray[np.uint64]
     entries: NDArray[np.uint64]  # [transitions, 2]: chance of this entry's own state, and alias state << 32 | own state
-    signals: FloatArray  # [cells, 1 + N]: mean reward and utilities in [0, 1] of cell h * signal_stride + s * A + a
+    signals: FloatArray  # [cells, 1 + N]: reward and utilities in [0, 1] of cell h * signal_stride + s * A + a, or
+    # where outcomes are drawn [outcomes, 1 + N], those of every outcome
     outcomes: FloatArray  # [x, 1 + N]: all rewards and utilities that an index returned by `step` can stand for
     start: NDArray[np.uint64]  # [starts, 2], alias table of the start distribution, in the form of `entries`
     H: np.uint64  # number of steps, or NO_LAST_STEP
@@ -43,6 +51,7 @@ class Simulator(NamedTuple):
     kernel_stride: np.uint64  # S * A, or 0 if the kernel is stationary
     signal_stride: np.uint64  # S * A, or 0 if all signals are stationary
     coins: Literal[True] | None  # whether signals are drawn as 0 or 1; for None the compiler leaves the drawing out
+    drawn: DrawnOutcomes | None  # where outcomes are drawn: their next states; for None the compiler leaves this out
 
     @classmethod
     def of(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
@@ -73,13 +82,16 @@ class Simulator(NamedTuple):
             raise CmdpkitError(
                 f"noise 'bernoulli' takes fewer than {MAX_BERNOULLI} constraints, the model has {cmdp.N}"
             )
-        kernel = cmdp.kernel
-        signals = np.clip(stacked(cmdp, unit=True), 0.0, 1.0)
+        drawn = cmdp.outcomes
+        kernel = cmdp.kernel if drawn is None else drawn.entries
+        signals = np.clip(stacked(cmdp, unit=True) if drawn is None else outcomes_in_unit(cmdp, drawn), 0.0, 1.0)
+        steps_apart = len(signals) // (cmdp.S * cmdp.A) if drawn is None else 1
+        numbers = kernel.successors if drawn is None else np.arange(kernel.nonzeros, dtype=np.int32)  # what is drawn
         starts = np.flatnonzero(cmdp.mu).astype(np.int32)
         word = np.uint64
         return cls(
-            rows=_rows(kernel.indptr, kernel.successors),
-            entries=_entries(kernel.indptr, kernel.successors, kernel.prob),
+            rows=_rows(kernel.indptr, numbers),
+            entries=_entries(kernel.indptr, numbers, kernel.prob),
             signals=signals,
             outcomes=_bits(1 + cmdp.N) if noise == "bernoulli" else signals,
             start=_entries(np.array([0, len(starts)]), starts, cmdp.mu[starts]),
@@ -87,8 +99,9 @@ class Simulator(NamedTuple):
             S=word(cmdp.S),
             A=word(cmdp.A),
             kernel_stride=word(stride(cmdp, kernel.T)),
-            signal_stride=word(stride(cmdp, len(signals) // (cmdp.S * cmdp.A))),
+            signal_stride=word(stride(cmdp, steps_apart)),
             coins=True if noise == "bernoulli" else None,
+            drawn=None if drawn is None else DrawnOutcomes(kernel.successors.astype(word)),
         )
 
 
@@ -101,6 +114,13 @@ def stacked(cmdp: CMDP, unit: bool) -> FloatArray:
     T = max(len(x) for x in signals)
     wide = [np.broadcast_to(x, (T, cmdp.S, cmdp.A)) for x in signals]
     return np.ascontiguousarray(np.stack(wide, axis=-1).reshape(-1, len(wide)))
+
+
+def outcomes_in_unit(cmdp: CMDP, drawn: Outcomes) -> FloatArray:
+    """Reward and utilities of every outcome, [outcomes, 1+N], scaled to [0, 1]."""
+    scales = [cmdp.reward_scale, *cmdp.utility_scales]
+    utilities = drawn.signals * np.array([1.0, *cmdp.signs])
+    return np.stack([scale.to_unit(x) for scale, x in zip(scales, utilities.T, strict=True)], axis=-1)
 
 
 def stride(cmdp: CMDP, T: int) -> int:
@@ -120,7 +140,17 @@ def reset(sim, rng):
 def step(sim, h, s, a, rng):
     """The next state (after the last step: the same state), and the row of `sim.outcomes` with what was earned."""
     h, s, a = np.uint64(h), np.uint64(s), np.uint64(a)
-    cell = s * sim.A + a
+    return _stepped(sim.drawn, sim, h, s, s * sim.A + a, rng)
+
+
+@primitive
+def _stepped(drawn, sim, h, s, cell, rng):
+    """A step from a cell, which is a pair of state and action."""
+
+
+@_stepped.of(object)
+def _state(_none, sim, h, s, cell, rng):
+    """The next state is drawn, and signals are those of the cell."""
     x = h * sim.signal_stride + cell
     if sim.coins is not None:
         x = _coins(sim, x, rng)
@@ -130,6 +160,17 @@ def step(sim, h, s, a, rng):
     if row & LOW == ONE:
         return row >> HALF, x
     return _pick(sim.entries, row >> HALF, row & LOW, rng), x
+
+
+@_stepped.of(DrawnOutcomes)
+def _outcome(drawn, sim, h, s, cell, rng):
+    """The signals are drawn together with the next state."""
+    row = sim.rows[h * sim.kernel_stride + cell]
+    x = row >> HALF if row & LOW == ONE else _pick(sim.entries, row >> HALF, row & LOW, rng)
+    s_next = s if h + ONE == sim.H else drawn.follows[x]
+    if sim.coins is not None:
+        x = _coins(sim, x, rng)
+    return s_next, x
 
 
 @embedded

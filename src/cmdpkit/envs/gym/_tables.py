@@ -15,7 +15,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
+from cmdpkit.model.outcomes import Outcomes
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 Outcome = Callable[[int, int, int, float], tuple[float, float]]  # (s, a, s_next, reward) -> reward, cost
 
@@ -50,17 +51,14 @@ class GymTable(NamedTuple):
         lives = ~ends[self.s]
         rows = (self.s * A + self.a)[lives]
         loops = (np.flatnonzero(ends)[:, None] * A + np.arange(A)).ravel()
-        kernel = Kernel.from_entries(
+        outcomes = Outcomes.from_entries(
             (1, S, A),
             np.concatenate((rows, loops)),
             np.concatenate((self.s_next[lives], loops // A)),
             np.concatenate((self.p[lives], np.ones(len(loops)))),
+            np.concatenate((np.stack((self.reward, self.cost), axis=-1)[lives], np.zeros((len(loops), 2)))),
         )
-        means = np.zeros((2, S * A))
-        for mean, signal in zip(means, (self.reward, self.cost), strict=True):
-            np.add.at(mean, rows, (self.p * signal)[lives])
-        reward, cost = means.reshape(2, S, A)
-        return CMDP(kernel, reward, g=[cost], mu=start, horizon=H, constraints=[constraint], **names)
+        return CMDP(outcomes, mu=start, horizon=H, constraints=[constraint], exact=True, **names)
 
     def _ends(self, start: FloatArray) -> BoolArray:
         """In which states an episode may end, [S]; raises CmdpkitError if it may also go on from one of them."""

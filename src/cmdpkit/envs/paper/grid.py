@@ -65,6 +65,7 @@ def build(bound: float = 0.5) -> CMDP:
         horizon=H,
         actions=P.any(axis=-1),
         constraints=[at_most("cost", bound, cost)],
+        exact=True,
         states=names,
         action_names=MOVES,
         grid=grid,

@@ -38,5 +38,11 @@ def build(p: float = 0.5, H: int = 6) -> CMDP:
     r = np.repeat([[0.0], [1.0], [0.0], [0.0]], 2, axis=1)  # [s, a]
     g = np.repeat([[0.0], [0.0], [1.0], [0.5]], 2, axis=1)
     return CMDP(
-        P, r, horizon=H, states=range(4), action_names=["u", "v"], constraints=[at_least("utility", (H - 1) / 3, g)]
+        P,
+        r,
+        horizon=H,
+        states=range(4),
+        action_names=["u", "v"],
+        constraints=[at_least("utility", (H - 1) / 3, g)],
+        exact=True,
     )

@@ -35,4 +35,4 @@ def build(rho: float = 2.0) -> CMDP:
     P = stream.rand(3, 3, 3, 3)  # [h, s, a, s']
     mu = stream.rand(3)
     P /= P.sum(axis=-1, keepdims=True)
-    return CMDP(P, r, mu=mu / mu.sum(), constraints=[at_least("utility", rho, g)])
+    return CMDP(P, r, mu=mu / mu.sum(), constraints=[at_least("utility", rho, g)], exact=True)

@@ -27,7 +27,6 @@ from cmdpkit.io.formats.document import KEYS, RESERVED, constraints_of
 from cmdpkit.io.formats.json_toml import toml_value
 from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, Written
 from cmdpkit.model.constraints import SENSES
-from cmdpkit.model.transitions import expected
 from cmdpkit.model.validate import nearest
 
 _SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
@@ -257,7 +256,7 @@ def cell(x: str | float | None) -> str:
 
 # -- Models: one line per state, action and next state; horizon, start and bounds in the head --------------------------
 
-MODEL_HEAD = (*KEYS, "start", "states", "actions", "per_step", "renormalise", "transitions", "grid")
+MODEL_HEAD = (*KEYS, "start", "states", "actions", "per_step", "exact", "renormalise", "transitions", "grid")
 MODEL_COLUMNS = ("state", "action", "next_state", "probability", "reward")
 
 
@@ -294,7 +293,7 @@ def _check_columns(columns: Located, constraints: list[str]) -> None:
 
 def _grouped(sheet: Sheet, constraints: list[str], mistakes: Mistakes) -> list[LocatedTable]:
     """One transition per step, state and action, collected from its lines, which may be anywhere in the file."""
-    groups: dict[tuple[str, str, str], dict[str, LocatedTable]] = {}
+    groups: dict[tuple[str, str, str], dict[Any, LocatedTable]] = {}
     for i in range(len(sheet.lines)):
         row = sheet.row(i)
         texts: LocatedTable = row.value
@@ -307,11 +306,16 @@ def _grouped(sheet: Sheet, constraints: list[str], mistakes: Mistakes) -> list[L
             with mistakes.noting():
                 _check_row(row, constraints, group, comma=sheet.comma)
                 texts.damaged = False
-        group.setdefault(texts["next_state"], texts).damaged |= texts.damaged
+        group.setdefault(i if texts.damaged else _outcome(texts, constraints), texts)
     return [_transition(list(group.values()), constraints) for group in groups.values()]
 
 
-def _check_row(row: Located, constraints: list[str], group: dict[str, LocatedTable], *, comma: bool) -> None:
+def _outcome(cells: Mapping[str, Any], constraints: list[str]) -> tuple[Any, ...]:
+    """What a line says may happen: next state, reward and signals."""
+    return cells["next_state"], cells["reward"], *(cells[name] for name in constraints)
+
+
+def _check_row(row: Located, constraints: list[str], group: dict[Any, LocatedTable], *, comma: bool) -> None:
     """Turn the numbers of a line into numbers, and refuse what cannot be right."""
     cells = row.value
     for key in ("probability", "reward", *constraints):
@@ -321,8 +325,8 @@ def _check_row(row: Located, constraints: list[str], group: dict[str, LocatedTab
         row.at(key).name_of()
     if cells["probability"] < 0:
         row.at("probability").expect(False, "at least 0")
-    if cells["next_state"] in group:
-        row.fail(f"step, state, action and next_state are those of line {group[cells['next_state']].line}")
+    if (first := group.get(_outcome(cells, constraints))) is not None:
+        row.fail(f"step, state, action and next_state are those of line {first.line}, and so are reward and signals")
 
 
 def _transition(rows: list[LocatedTable], constraints: list[str]) -> LocatedTable:
@@ -333,26 +337,15 @@ def _transition(rows: list[LocatedTable], constraints: list[str]) -> LocatedTabl
         passed_over = LocatedTable({"state": first["state"], "action": first["action"], **nothing}, first.line)
         passed_over.damaged = True
         return passed_over
-    return LocatedTable(
-        {
-            "state": first["state"],
-            "action": first["action"],
-            **({"step": whole(step)} if step else {}),
-            "reward": _mean(rows, "reward"),
-            **{name: _mean(rows, name) for name in constraints},
-            "next": LocatedTable(
-                {row["next_state"]: row["probability"] for row in rows},
-                first.line,
-                {row["next_state"]: row.line for row in rows},
-            ),
-        },
-        first.line,
-    )
-
-
-def _mean(rows: list[LocatedTable], key: str) -> float:
-    """The expected value of a number that may depend on the next state."""
-    return expected([row["probability"] for row in rows], [row[key] for row in rows])
+    place = {"state": first["state"], "action": first["action"], **({"step": whole(step)} if step else {})}
+    signals = ("reward", *constraints)
+    if any(row[name] != first[name] for row in rows for name in signals):
+        told = ("next_state", "probability", *signals)
+        listed = [LocatedTable({name.removesuffix("_state"): row[name] for name in told}, row.line) for row in rows]
+        return LocatedTable({**place, "outcomes": listed}, first.line)
+    lines = {row["next_state"]: row.line for row in rows}
+    following = LocatedTable({row["next_state"]: row["probability"] for row in rows}, first.line, lines)
+    return LocatedTable({**place, **{name: first[name] for name in signals}, "next": following}, first.line)
 
 
 def model_pieces(tables: Mapping[str, Any], transitions: Callable[[], Iterator[Mapping[str, Any]]]) -> Iterator[str]:
@@ -361,7 +354,7 @@ def model_pieces(tables: Mapping[str, Any], transitions: Callable[[], Iterator[M
     names = [c["name"] for c in constraints]
     timed, rows = False, 0
     for table in transitions():
-        timed, rows = timed or "step" in table, rows + len(table["next"])
+        timed, rows = timed or "step" in table, rows + len(table.get("outcomes", table.get("next", ())))
     head = {**tables["model"], **{key: tables[key] for key in ("grid",) if key in tables}, "transitions": rows}
     yield top(head, constraints, [*MODEL_COLUMNS, *names, *["step"] * timed])
     for table in transitions():
@@ -369,6 +362,8 @@ def model_pieces(tables: Mapping[str, Any], transitions: Callable[[], Iterator[M
 
 
 def _lines(table: Mapping[str, Any], constraints: list[str], timed: bool) -> Iterator[list[Any]]:
-    for name, p in table["next"].items():
-        cells = [table["state"], table["action"], name, p, table["reward"], *(table[c] for c in constraints)]
+    plain = [{**table, "next": x, "probability": p} for x, p in table.get("next", {}).items()]
+    for x in table.get("outcomes", plain):
+        signals = (x["reward"], *(x[c] for c in constraints))
+        cells = [table["state"], table["action"], x["next"], x["probability"], *signals]
         yield [*cells, table.get("step")] if timed else cells

@@ -7,6 +7,7 @@ exists exactly where a transition says what it does.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.source import Index, Located, LocatedTable, Mistakes, rule_of, tolerance_of
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.constraints import Constraint, Sense
+from cmdpkit.model.constraints import Constraint, Sense, signal_names
 from cmdpkit.model.criterion import checked_discount, checked_name
+from cmdpkit.model.outcomes import Outcomes, exactly_known
 from cmdpkit.model.read_dynamics import corrected_rows, corrected_start, report_correction
-from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
+from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel, expected
 from cmdpkit.model.validate import MAX_HORIZON, Name, nearest, written_name
 
 # -- The criterion of a model and its bounds as entries of a file: exactly one of horizon, discount and criterion.
@@ -61,9 +64,9 @@ def constraint_entry(c: Constraint) -> dict[str, Any]:
 
 
 # The keys and columns of every transition; no constraint may have one of these names.
-RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward")
+RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward", "outcomes")
 REMEDY = "renormalise = true under [model], --renormalise or renormalise=True divide by the sum"
-PER_STEP = ("next", "reward", "constraints", "actions")  # the parts that may depend on the step
+PER_STEP = ("next", "reward", "constraints", "actions", "outcomes")  # the parts that may depend on the step
 
 
 Tables = dict[str, Any]
@@ -90,6 +93,7 @@ def tables_of(cmdp: CMDP) -> Tables:
         "states": names_entry(cmdp.states),
         "actions": names_entry(cmdp.action_names),
         **({"per_step": per_step} if per_step else {}),
+        **exact_entry(cmdp),
     }
     constraints = [constraint_entry(c) for c in cmdp.constraints]
     return {
@@ -97,6 +101,13 @@ def tables_of(cmdp: CMDP) -> Tables:
         **({"constraint": constraints} if constraints else {}),
         **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
     }
+
+
+def exact_entry(cmdp: CMDP) -> dict[str, Any]:
+    """The key that says of which signals single steps are known, and not only means."""
+    if not cmdp.exact:
+        return {}
+    return {"exact": list(cmdp.exact) if cmdp.of_means else True}
 
 
 def names_entry(names: Sequence[Name]) -> Any:
@@ -115,10 +126,10 @@ def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
     }
 
 
-def _steps(cmdp: CMDP) -> tuple[int, int, int, int]:
+def _steps(cmdp: CMDP) -> tuple[int, ...]:
     """For each part of `PER_STEP`, how many steps are stored: 1 or H."""
     c = cmdp.compact
-    return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed)
+    return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed), 1 if cmdp.outcomes is None else cmdp.outcomes.T
 
 
 def transitions(cmdp: CMDP) -> Iterator[Tables]:
@@ -138,6 +149,8 @@ def transitions(cmdp: CMDP) -> Iterator[Tables]:
 
 def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
     kernel, c = cmdp.kernel, cmdp.compact
+    if cmdp.outcomes is not None and (listed := _outcomes_of(cmdp, cmdp.outcomes, h, s, a)):
+        return {"outcomes": listed}
     i = ((h % kernel.T) * cmdp.S + s) * cmdp.A + a
     entries = range(kernel.indptr[i], kernel.indptr[i + 1])
     signals = (cmdp.constraints[n].sign * c.g[n, h % c.g.shape[1], s, a] for n in range(cmdp.N))
@@ -149,7 +162,27 @@ def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
     }
 
 
+def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[Tables]:
+    """What an action may bring at a step, one table for each outcome; none where reward and signals are certain."""
+    row = ((h % drawn.T) * cmdp.S + s) * cmdp.A + a
+    entries = range(drawn.entries.indptr[row], drawn.entries.indptr[row + 1])
+    names = ("reward", *(c.name for c in cmdp.constraints))
+    if len({tuple(drawn.signals[i]) for i in entries}) == 1:
+        return []
+    return [
+        {
+            "next": written_name(cmdp.states[drawn.entries.successors[i]]),
+            "probability": float(drawn.entries.prob[i]),
+            **dict(zip(names, drawn.signals[i].tolist(), strict=True)),
+        }
+        for i in entries
+    ]
+
+
 # -- From tables to a model ------------------------------------------------------------------------------------------
+
+
+Outcome = tuple[int, float, tuple[float, ...]]  # next state, probability, and reward and signals
 
 
 @dataclass(frozen=True)
@@ -164,6 +197,12 @@ class TransitionRow:
     tolerance: float  # how far from 1 the probabilities may sum
     reward: float  # the reward of the action
     signals: tuple[float, ...]  # [N], what the constraints count
+    outcomes: tuple[Outcome, ...] = ()  # all that may happen, where reward or signals are not the same for all of it
+
+    def drawn(self) -> Iterator[Outcome]:
+        """All that may happen."""
+        certain = (self.reward, *self.signals)
+        return iter(self.outcomes or ((x, p, certain) for x, p in self.next.items()))
 
 
 def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
@@ -171,7 +210,7 @@ def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormal
     whole = Located(path, "the file", document)
     whole.only(("model", "transition"), ("constraint", "grid"))
     model = Located(path, "model", document["model"]).table()
-    model.only(("start",), (*KEYS, "states", "actions", "per_step", "renormalise", "transitions"))
+    model.only(("start",), (*KEYS, "states", "actions", "per_step", "exact", "renormalise", "transitions"))
     renormalise = renormalise or ("renormalise" in model and model.at("renormalise").flag())
     judged = read_criterion(model)
     H = judged.get("horizon", 1)
@@ -196,21 +235,36 @@ def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormal
     kernel, correction = _kernel(rows, shape("next"), renormalise)
     mu, moved = _start(model, state, renormalise)
     signals = zip(*(row.signals for row in rows), strict=True)
+    dynamics: dict[str, Any] = {
+        "P": kernel,
+        "r": _filled(rows, shape("reward"), [row.reward for row in rows]),
+        "g": [_filled(rows, shape("constraints"), list(values)) for values in signals],
+    }
+    if any(row.outcomes for row in rows):
+        timed = any(what in varying for what in PER_STEP if what != "actions")
+        dynamics = {"P": _outcomes(rows, (H if timed else 1, len(states), len(actions)), renormalise)}
     cmdp = CMDP(
-        kernel,
-        _filled(rows, shape("reward"), [row.reward for row in rows]),
-        [_filled(rows, shape("constraints"), list(values)) for values in signals],
+        **dynamics,
         mu=mu,
         **judged,
         actions=_filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
         constraints=constraints,
         states=states,
         action_names=actions,
+        exact=exact_of(model, constraints),
         renormalise=renormalise,
         grid=grid_of(whole, state, len(actions)),
     )
     report_correction(cmdp, max(correction, moved), str(path))
     return cmdp
+
+
+def exact_of(fields: Located, constraints: Sequence[Constraint]) -> tuple[str, ...]:
+    """The signals of which a file says that single steps are known."""
+    if "exact" not in fields:
+        return ()
+    with fields.locating("exact"):
+        return exactly_known(fields.value["exact"], signal_names(constraints))
 
 
 def constraints_of(whole: Located, reserved: Sequence[str] = ()) -> list[Constraint]:
@@ -252,9 +306,8 @@ def _entries(
             called = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
         fields = Located(whole.source, called, table).table()
         with mistakes.noting():
-            fields.only(
-                ("state", "action", "next", "reward", *(c.name for c in constraints)), ("step",) if timed else ()
-            )
+            told = ("outcomes",) if "outcomes" in table else ("next", "reward", *(c.name for c in constraints))
+            fields.only(("state", "action", *told), ("step",) if timed else ())
             fields.at("state").name_of()
             fields.at("action").name_of()
             entries.append(fields)
@@ -282,12 +335,18 @@ def _rows(
         if fields.value.damaged:
             continue
         with mistakes.noting():
-            successors = fields.inner("next")
-            row = TransitionRow(
+            place = (
                 fields,
                 state.find(fields.value["state"], fields, "state"),
                 action.find(fields.value["action"], fields, "action"),
                 fields.at("step").whole(1, H) - 1 if "step" in fields else None,
+            )
+            if "outcomes" in fields:
+                rows.append(TransitionRow(*place, *_told_outcomes(fields.at("outcomes"), state, constraints)))
+                continue
+            successors = fields.inner("next")
+            row = TransitionRow(
+                *place,
                 {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
                 tolerance_of(successors.value.values()),
                 fields.at("reward").reward(),
@@ -295,6 +354,27 @@ def _rows(
             )
             rows.append(row)
     return rows
+
+
+def _told_outcomes(listed: Located, state: Index, constraints: Sequence[Constraint]) -> tuple[Any, ...]:
+    """The last fields of a `TransitionRow`, from a list of outcomes."""
+    found: list[Outcome] = []
+    written = []
+    for entry in listed.entries("a list of outcomes"):
+        fields = entry.table()
+        fields.only(("next", "probability", "reward", *(c.name for c in constraints)))
+        p = fields.at("probability")
+        p.expect(p.number() >= 0, "at least 0")
+        written.append(p.value)
+        signals = fields.at("reward").reward(), *(fields.at(c.name).number() for c in constraints)
+        found.append((state.find(fields.at("next").name_of(), fields, "next"), float(p.value), signals))
+    following: dict[int, float] = {}
+    for s, share, _ in found:
+        following[s] = following.get(s, 0.0) + share
+    reward, *means = (
+        expected([p for _, p, _ in found], x) for x in zip(*(signals for *_, signals in found), strict=True)
+    )
+    return following, tolerance_of(written), reward, tuple(means), tuple(found)
 
 
 def _refuse_repeats(rows: list[TransitionRow], mistakes: Mistakes) -> None:
@@ -342,7 +422,7 @@ def _per_step(model: Located, rows: list[TransitionRow], H: int) -> set[str]:
     differs: dict[str, TransitionRow] = {}
     for row in rows:
         base = first.setdefault((row.state, row.action), row)
-        for what in ("next", "reward", "signals"):
+        for what in ("next", "reward", "signals", "outcomes"):
             if getattr(row, what) != getattr(base, what):
                 differs.setdefault("constraints" if what == "signals" else what, row)
     times = Counter((row.state, row.action) for row in rows if row.step is not None)
@@ -392,6 +472,18 @@ def _kernel(rows: list[TransitionRow], shape: tuple[int, int, int], renormalise:
     tolerance = np.zeros(T * S * A)
     tolerance[list(at)] = 0.0 if renormalise else [row.tolerance for row in at.values()]
     return corrected_rows(kernel, tolerance.reshape(shape))
+
+
+def _outcomes(rows: list[TransitionRow], shape: tuple[int, int, int], renormalise: bool) -> Outcomes:
+    """All outcomes, with rounded probabilities divided by their sum; their sums were checked."""
+    T, S, A = shape
+    entries = []
+    for index, row in {((t * S + rows[i].state) * A + rows[i].action): rows[i] for i, t in _placed(rows, T)}.items():
+        total = math.fsum(row.next.values())
+        divisor = 1.0 if renormalise or abs(total - 1) <= ROW_SUM_TOLERANCE else total
+        entries += [(index, x, p / divisor, signals) for x, p, signals in row.drawn()]
+    where, successors, prob, signals = (np.array(column) for column in zip(*entries, strict=True))
+    return Outcomes.from_entries(shape, where, successors, prob, signals)
 
 
 def _start(model: Located, state: Index, renormalise: bool) -> tuple[FloatArray, float]:

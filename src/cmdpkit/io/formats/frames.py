@@ -8,17 +8,16 @@ A frame has no head, so the caller gives the rest. A Parquet file is read by the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.csv_text import MODEL_COLUMNS
 from cmdpkit.io.formats.source import is_name
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
+from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name, nearest
 
@@ -67,14 +66,12 @@ def model_of_columns(
     shape = int(step[0].max()) + 1 if step else 1, len(states), len(actions)
     row = np.ravel_multi_index((step[0] if step else np.zeros_like(s), s, a), shape)
     allowed = np.bincount(row, minlength=np.prod(shape)).reshape(shape) > 0
-    reward, *others = (_mean(row, p, values, allowed.size).reshape(shape) for values in x)
     return CMDP(
-        (*step, s, a, s_next, p),
-        reward,
+        Outcomes.from_entries(shape, row, s_next, p, np.stack(x, axis=-1)),
         mu=start if isinstance(start, Mapping) else {start: 1.0},
         **judged,
         actions=allowed,
-        constraints=[replace(c, signal=values) for c, values in zip(bounds, others, strict=True)],
+        constraints=bounds,
         states=states,
         action_names=actions,
         renormalise=renormalise,
@@ -141,14 +138,3 @@ def _refuse(columns: Columns, names: Iterable[str], fits: Any, rule: str) -> Non
             if not fits(x):
                 raise CmdpkitError(f"row {i + 1} of the data frame: {quoted(name)} is {quoted(x)}, expected {rule}")
     raise CmdpkitError(f"the data frame: {' and '.join(map(quoted, names))} do not fit together, expected {rule}")
-
-
-def _mean(row: IntArray, p: FloatArray, x: FloatArray, n: int) -> NDArray[np.float64]:
-    """The mean [n] of a number over the next states of every row, without any rounding where it is always the same."""
-    lowest, highest = np.full(n, np.inf), np.full(n, -np.inf)
-    np.minimum.at(lowest, row, x)
-    np.maximum.at(highest, row, x)
-    weight = np.bincount(row, weights=p, minlength=n)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(row, weights=p * x, minlength=n) / weight
-    return np.where(lowest == highest, lowest, np.where(weight > 0, mean, 0.0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 import zipfile
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import document
 from cmdpkit.io.formats.source import Index, Located, LocatedTable, check_regular
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import Kernel
 
 ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
@@ -193,11 +195,15 @@ def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
         "actions": document.names_entry(cmdp.action_names),
         "constraint": [document.constraint_entry(x) for x in cmdp.constraints],
     }
+    header.update(document.exact_entry(cmdp))
     if cmdp.grid:
         header["grid"] = document.grid_table(cmdp.grid, cmdp.states)
-    signals = cmdp.signs[:, None, None, None] * c.g
-    arrays = {"r": c.r, "signals": signals, "actions": c.allowed, "mu": c.mu}
-    write_npz(file, "model", header, {"indptr": c.indptr, "successors": c.successors, "prob": c.prob, **arrays})
+    rows, drawn = cmdp.kernel, cmdp.outcomes
+    signals: Arrays = {"r": c.r, "signals": cmdp.signs[:, None, None, None] * c.g}
+    if drawn is not None:  # means are derived from outcomes
+        header["outcomes"], rows, signals = True, drawn.entries, {"outcomes": drawn.signals}
+    arrays: Arrays = {"indptr": rows.indptr, "successors": rows.successors, "prob": rows.prob}
+    write_npz(file, "model", header, {**arrays, **signals, "actions": c.allowed, "mu": c.mu})
 
 
 def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False) -> CMDP:
@@ -206,14 +212,22 @@ def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False)
     states, actions = header.at("states").names(), header.at("actions").names()
     S, A = len(states), len(actions)
     T = (arrays["indptr"].size - 1) // (S * A)
+    rows = Kernel.owning(T, S, A, arrays["indptr"], arrays["successors"], arrays["prob"])
+    constraints = document.constraints_of(header)
+    source: dict[str, Any] = {}
+    if "outcomes" in arrays:
+        rows.check_rows()
+        successors = rows.successors.astype(np.int64)
+        source["P"] = Outcomes.from_entries((T, S, A), rows.rows, successors, rows.prob, arrays["outcomes"])
+    else:
+        source |= {"P": rows, "r": arrays["r"], "g": arrays["signals"]}
     return CMDP(
-        Kernel.owning(T, S, A, arrays["indptr"], arrays["successors"], arrays["prob"]),
-        arrays["r"],
-        arrays["signals"],
+        **source,
         mu=arrays["mu"],
         **document.read_criterion(header),
         actions=arrays["actions"],
-        constraints=document.constraints_of(header),
+        constraints=constraints,
+        exact=document.exact_of(header, constraints),
         states=states,
         action_names=actions,
         renormalise=renormalise,
@@ -223,18 +237,22 @@ def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False)
 
 def _layout(header: Located) -> dict[str, Expected]:
     """The arrays of the model that a header declares, with every length an axis may have."""
-    header.only(("states", "actions", "constraint"), (*document.KEYS, "grid"))
+    header.only(("states", "actions", "constraint"), (*document.KEYS, "grid", "exact", "outcomes"))
     H = document.read_criterion(header).get("horizon", 1)
     S, A = len(header.at("states").names()), len(header.at("actions").names())
     N = len(document.constraints_of(header))
     steps = (1, H)  # an array that does not depend on the step is stored once
-    entries = range(H * S * A * S + 1)
+    drawn = "outcomes" in header and header.at("outcomes").flag()
+    entries = range(sys.maxsize if drawn else H * S * A * S + 1)
+    collected = {
+        "r": Expected("float64", (steps, (S,), (A,))),
+        "signals": Expected("float64", ((N,), steps, (S,), (A,))),  # in the user's sense
+    }
     return {
         "indptr": Expected("int64", ((S * A + 1, H * S * A + 1),)),
         "successors": Expected("int32", (entries,)),
         "prob": Expected("float64", (entries,)),
-        "r": Expected("float64", (steps, (S,), (A,))),
-        "signals": Expected("float64", ((N,), steps, (S,), (A,))),  # in the user's sense
+        **({"outcomes": Expected("float64", (entries, (1 + N,)))} if drawn else collected),
         "actions": Expected("bool", (steps, (S,), (A,))),
         "mu": Expected("float64", ((S,),)),
     }

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.continuing import Seen, chain_of, mean_model, proven_model, seen_in
+from cmdpkit.estimate.continuing import Seen, chain_of, mean_model, proven_model
 from cmdpkit.estimate.counts import count_move, count_start, count_step, new_counts, with_room
 from cmdpkit.learners._continuing.planning import Planned, planned
 from cmdpkit.learners._note import Note
@@ -177,9 +177,9 @@ class Player(Learner):
         return self.position.totals
 
     def seen(self) -> Seen:
-        """What was seen so far, as dense arrays."""
+        """What was seen so far."""
         spec = self.spec
-        return seen_in(self.counts, int(self.position.place[0]), spec.allowed[0], spec.restart, spec.criterion)
+        return Seen(self.counts, int(self.position.place[0]), spec.allowed[0], spec.restart, spec.criterion)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, by name; of the lists of next states only what is in use."""

@@ -16,6 +16,6 @@ is the best policy of the estimated model, without optimism and with a margin fo
 (docs/algorithms/model-based.md).
 
 Effort, unless a file says otherwise: a plan is column generation, and each column or iteration takes at most O(H S^2
-A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary. Estimates p_hat, r_hat, g_hat are `Means.p`,
-`.r`, `.g`; beta_p, beta_l are the radii of `cmdpkit.estimate.boxes`.
+A). Memory O(H S^2 A), or O(S^2 A) where the world is declared stationary. Estimates p_hat, r_hat, g_hat are `model` and
+`signals` of a `Belief`; beta_p, beta_l are the radii of `cmdpkit.estimate.radii`.
 """

@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.estimate.boxes import Known, visits
+from cmdpkit.estimate.counts import Counts
+from cmdpkit.model.compiled import compiled, embedded
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 CADENCES = ("need", "doubling", "episode")
@@ -43,7 +45,6 @@ class Cadence(NamedTuple):
     error: FloatArray  # [2]: the error of the plan when it was made, and by now
     episodes: IntArray  # [2]: episodes before the plan, and since
     due: BoolArray  # [1]: whether a plan is due
-    flow: FloatArray  # [2, S]: working memory, the distribution of the state at this and the next step
 
 
 def new_cadence(T: int, S: int, A: int) -> Cadence:
@@ -55,29 +56,22 @@ def new_cadence(T: int, S: int, A: int) -> Cadence:
         error=np.zeros(2),
         episodes=np.zeros(2, dtype=np.int64),
         due=np.ones(1, dtype=np.bool_),
-        flow=np.zeros((2, S)),
     )
 
 
-@compiled
-def mark_planned(cadence, means, pi):
-    """The plan pi [H, S, A] was made from `means` (Means)."""
-    cadence.reach[:] = 0.0
-    add_expected_visits(means.p, means.mu, pi, cadence.reach, cadence.flow)
-    error = 0.0
-    T, S, A = cadence.planned.shape
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                visits = means.visits[t, s, a]
-                cadence.planned[t, s, a] = visits
-                cadence.noted[t, s, a] = visits
-                error += cadence.reach[t, s, a] * _error(visits)
-    cadence.error[0] = error
-    cadence.error[1] = error
-    cadence.episodes[0] = means.episodes[0]
-    cadence.episodes[1] = 0
+def mark_planned(cadence: Cadence, counts: Counts, model: Known, pi: FloatArray) -> None:
+    """The plan pi [H, S, A] was made from these counts, which suggest `model`."""
+    visited, q = counts.visits.reshape(cadence.planned.shape), visits(model, pi)
+    cadence.reach[...] = q.reshape(-1, *cadence.reach.shape).sum(axis=0)
+    cadence.planned[...], cadence.noted[...] = visited, visited
+    cadence.error[...] = (cadence.reach * error_of(visited)).sum()
+    cadence.episodes[...] = counts.starts.sum(), 0
     cadence.due[0] = False
+
+
+def error_of(n: IntArray) -> FloatArray:
+    """1 / sqrt(n) for every number of visits, `UNSEEN` where nothing was seen."""
+    return np.where(n == 0, UNSEEN, 1.0 / np.sqrt(np.maximum(n, 1)))
 
 
 @compiled
@@ -105,28 +99,7 @@ def note_episode(cadence, visits, path, actions, rule):
         cadence.due[0] = True
 
 
-@compiled
+@embedded
 def _error(n):
-    """Of a cell with n visits, up to a constant."""
+    """`error_of` one cell."""
     return UNSEEN if n == 0 else 1.0 / math.sqrt(n)
-
-
-@internal
-def add_expected_visits(p, mu, pi, reach, flow):
-    """Add the expected visits of an episode of pi [H, S, A] in the model p, mu to reach [T, S, A]."""
-    H, S, A = pi.shape
-    T = len(reach)
-    for s in range(S):
-        flow[0, s] = mu[s]
-    for h in range(H):
-        now, then, t = flow[h % 2], flow[(h + 1) % 2], h % T
-        then[:] = 0.0
-        for s in range(S):
-            for a in range(A):
-                mass = now[s] * pi[h, s, a]
-                if mass == 0.0:
-                    continue
-                reach[t, s, a] += mass
-                if h + 1 < H:
-                    for s_next in range(S):
-                        then[s_next] += mass * p[t, s, a, s_next]

@@ -18,12 +18,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Means, hoeffding, means_of, total_radius, update_means, update_transition_bonus
-from cmdpkit.learners import Source, Spec
+from cmdpkit.estimate.frequencies import frequencies
+from cmdpkit.estimate.radii import hoeffding, row_radius, start_bonus
+from cmdpkit.learners import Source, Spec, State
 from cmdpkit.learners._model_based.counting import Counting, play
-from cmdpkit.model.compiled import CompiledPart, compiled, internal, readonly
+from cmdpkit.model.compiled import CompiledPart, compiled, embedded, internal
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
-from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.step import lookahead
 from cmdpkit.simulate.random import Stream
 
 # -- Values of a policy in an estimated model.
@@ -32,9 +34,11 @@ from cmdpkit.simulate.random import Stream
 class PolicyEvaluation(NamedTuple):
     """The values of a policy in the estimated model; they are found again after every episode."""
 
-    means: Means  # the estimated model, whose arrays are filled again each time
     allowed: BoolArray  # [H, S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
+    signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities; 0 where the action was never taken
+    mu: FloatArray  # [S]: start distribution; uniform before the first episode
+    visits: IntArray  # [T*S*A]: visits that `signals` and `bonus` rest on; -1 before the first
     bonus: FloatArray  # [H, S, A]: what is added to every signal
     x: FloatArray  # [H, S, A]: the signal that is being evaluated, with its bonus
     Q: FloatArray  # [1+N, H, S, A]: action values of reward and utilities
@@ -43,13 +47,15 @@ class PolicyEvaluation(NamedTuple):
     mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
 
     @classmethod
-    def of(cls, means: Means, spec: Spec) -> PolicyEvaluation:
-        """Around an estimated model."""
+    def of(cls, spec: Spec, T: int) -> PolicyEvaluation:
+        """Before the first episode; T is 1 where all steps share their counts, else H."""
         cells = spec.allowed.shape
         return cls(
-            means=means,
             allowed=np.array(spec.allowed, order="C"),
             rho=spec.rho,
+            signals=np.zeros((1 + spec.N, T, *cells[1:])),
+            mu=np.zeros(spec.S),
+            visits=np.full(T * spec.S * spec.A, -1),
             bonus=np.zeros(cells),
             x=np.zeros(cells),
             Q=np.zeros((1 + spec.N, *cells)),
@@ -59,33 +65,36 @@ class PolicyEvaluation(NamedTuple):
         )
 
 
-def policy_values(p: FloatArray, x: FloatArray, pi: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Q [H, S, A] and V [H+1, S] of a signal x [1 or H, S, A] under pi [H, S, A] and p [1 or H, S, A, S]."""
-    Q, V = np.zeros(pi.shape), np.zeros((pi.shape[0] + 1, pi.shape[1]))
-    _update_untruncated(readonly(p), readonly(x), readonly(pi), Q, V)
-    return Q, V
-
-
-@compiled
-def _update_untruncated(p, x, pi, Q, V):
-    update_values(p, x, pi, -np.inf, np.inf, 0.0, Q, V)
+@internal
+def update_means(counts, values, extra):
+    """Bring mean signals up to date, and the start; both divide by `extra` more than the number of observations."""
+    M, T, S, A = values.signals.shape
+    for t in range(T):
+        for s in range(S):
+            for a in range(A):
+                cell = (t * S + s) * A + a
+                n = counts.visits[cell]
+                if values.visits[cell] != n:
+                    values.visits[cell] = n
+                    for m in range(M):
+                        values.signals[m, t, s, a] = counts.moments[cell, m] / max(n + extra, 1)
+    episodes = counts.starts.sum()
+    for s in range(S):
+        values.mu[s] = counts.starts[s] / (episodes + extra) if episodes > 0 else (1.0 - extra) / S
 
 
 @internal
-def update_values(p, x, pi, least, most_per_step, tau, Q, V):
+def update_values(rows, x, pi, least, most_per_step, tau, Q, V):
     """Fill Q [H, S, A], cut to [least, most_per_step (H - h)], and V [H+1, S], to which tau times the entropy adds."""
     H, S, A = pi.shape
     V[H] = 0.0
     for h in range(H - 1, -1, -1):
-        t, hx = h % len(p), h % len(x)
+        lookahead(rows, x, h, V[h + 1], Q[h])
         most = most_per_step * (H - h)
         for s in range(S):
             total = 0.0
             for a in range(A):
-                value = x[hx, s, a]
-                for s_next in range(S):
-                    value += p[t, s, a, s_next] * V[h + 1, s_next]
-                Q[h, s, a] = min(max(value, least), most)
+                Q[h, s, a] = min(max(Q[h, s, a], least), most)
                 if tau == 0.0:
                     total += pi[h, s, a] * Q[h, s, a]
                 elif pi[h, s, a] > 0.0:
@@ -94,52 +103,68 @@ def update_values(p, x, pi, least, most_per_step, tau, Q, V):
 
 
 @compiled
-def evaluate(values, pi, start_bonus):
+def evaluate(rows, values, pi, start_bonus):
     """Fill Q and `start` with the truncated values of signals and bonus under pi in the estimated model.
 
     `start_bonus` is what the unknown start distribution adds to every expected total.
     """
     for n in range(len(values.Q)):
         _add_bonus(values, n)
-        update_values(values.means.p, values.x, pi, 0.0, 1.0, 0.0, values.Q[n], values.V)
+        update_values(rows, values.x, pi, 0.0, 1.0, 0.0, values.Q[n], values.V)
         values.start[n] = start_bonus
         for s in range(pi.shape[1]):
-            values.start[n] += values.means.mu[s] * values.V[0, s]
+            values.start[n] += values.mu[s] * values.V[0, s]
         values.start[n] = min(values.start[n], float(len(pi)))
 
 
 @internal
-def soften(values, pi, tau):
+def soften(rows, values, pi, tau):
     """Fill Q of the reward again, with tau times the entropy of the steps to come."""
     _add_bonus(values, 0)
     most = 1.0 + tau * math.log(pi.shape[2])
-    update_values(values.means.p, values.x, pi, -np.inf, most, tau, values.Q[0], values.V)
+    update_values(rows, values.x, pi, -np.inf, most, tau, values.Q[0], values.V)
 
 
 @internal
 def _add_bonus(values, n):
     """Fill x with signal n and its bonus."""
     H, S, A = values.x.shape
-    T = len(values.means.p)
+    T = values.signals.shape[1]
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                values.x[h, s, a] = values.means.signals[n, h % T, s, a] + values.bonus[h, s, a]
+                values.x[h, s, a] = values.signals[n, h % T, s, a] + values.bonus[h, s, a]
+
+
+@embedded
+def has_changed(counts, values, t, s, a):
+    """The row of a cell if it was visited since `update_means`, else -1."""
+    _, S, A = values.bonus.shape
+    row = (t * S + s) * A + a
+    return -1 if values.visits[row] == counts.visits[row] else row
+
+
+@embedded
+def set_bonus(values, t, s, a, before_last, last):
+    """Set the bonus of a cell at all steps that share its counts, and that of the last step, if it is one of them."""
+    H = len(values.bonus)
+    for h in range(t, H, values.signals.shape[1]):
+        values.bonus[h, s, a] = before_last if h + 1 < H else last
 
 
 @internal
 def evaluate_optimistically(counts, values, pi, kernel_log, mean_log):
     """Evaluate pi in the estimated model with the bonus beta_l + H sum_s' beta_p, and H sum_s beta_p of the start."""
     H, S, A = pi.shape
-    means, bonus = values.means, values.bonus
-    update_means(counts, means)
-    update_transition_bonus(means, kernel_log, bonus)
-    for h in range(H):
+    for t in range(values.signals.shape[1]):
         for s in range(S):
             for a in range(A):
-                radius = hoeffding(means.visits[h % len(means.visits), s, a], mean_log)
-                bonus[h, s, a] = radius + H * bonus[h, s, a]
-    evaluate(values, pi, H * total_radius(means.mu, means.episodes[0], kernel_log))
+                row = has_changed(counts, values, t, s, a)
+                if row >= 0:
+                    radius = hoeffding(counts.visits[row], mean_log)
+                    set_bonus(values, t, s, a, radius + H * row_radius(counts, row, kernel_log), radius)
+    update_means(counts, values, 0)
+    evaluate(frequencies(counts, A, 0), values, pi, H * start_bonus(counts.starts, kernel_log))
 
 
 # -- Steps of policy and prices.
@@ -255,7 +280,12 @@ class Iterating(Counting):
         super().__init__(spec, preset=preset, **params)
         # [2, H, S, A]: choices before and since the number of episodes last doubled.
         self.choices = np.zeros((2, spec.H, spec.S, spec.A))
-        self.values = PolicyEvaluation.of(means_of(self.counts, spec.A), spec)
+        self.values = PolicyEvaluation.of(spec, self.T)
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        super().restore(state)
+        self.values.visits[...] = -1
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
@@ -264,6 +294,7 @@ class Iterating(Counting):
         return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), self.behaviour())
 
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
+        self._follow()
         sim, meter = source.simulator, source.meter
         self.improve.episodes(sim, meter, self.counts, self.playing, self.choices, self.parts, rng, out)
 
@@ -276,4 +307,8 @@ class Iterating(Counting):
         self._improve()
 
     def _improve(self) -> None:
+        self._follow()
         self.improve(self.counts, self.playing, self.parts)
+
+    def _follow(self) -> None:
+        """Follow lists of counts that may have been replaced by longer ones."""

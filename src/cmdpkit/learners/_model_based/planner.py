@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Belief, Box, forget, new_belief, refresh
+from cmdpkit.estimate.boxes import Known, Models, estimated
+from cmdpkit.estimate.counts import Counts, signal_means, signals_of
 from cmdpkit.estimate.extended import plan
 from cmdpkit.estimate.margins import HandOver, error_quantile, handed_over
 from cmdpkit.estimate.model import model_of
@@ -27,10 +28,29 @@ from cmdpkit.learners._model_based.counting import Counting, play
 from cmdpkit.learners._model_based.settings import Planning, SafePlanning, WithMargin, policy_of, utilities_of
 from cmdpkit.learners._note import Note
 from cmdpkit.model.compiled import compiled
-from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
 Found = TypeVar("Found")
+
+
+class Belief(NamedTuple):
+    """What the counts say: the estimated model, and how many observations it rests on."""
+
+    counts: Counts
+    model: Known  # observed frequencies
+    signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities; 0 where the action was never taken
+    visits: IntArray  # [T, S, A]: number of visits that the mean signals rest on
+    moved: IntArray  # [T, S, A]: number of transitions that each row of the model rests on
+    episodes: int  # number of episodes that the start distribution rests on
+
+    @classmethod
+    def of(cls, counts: Counts, A: int) -> Belief:
+        """What these counts say."""
+        shape, M = (-1, len(counts.starts), A), signals_of(counts)
+        signals = signal_means(counts, M).T.reshape(M, *counts.visits.reshape(shape).shape)
+        visits, moved = counts.visits.reshape(shape), counts.moves.reshape(shape)
+        return cls(counts, estimated(counts, A), signals, visits, moved, int(counts.starts.sum()))
 
 
 class Decided(NamedTuple):
@@ -137,27 +157,19 @@ def _episodes_until_due(sim, meter, parts, rng, out, done, rule):
 class Planner(Replanning):
     """Plans in the model that the counts suggest."""
 
-    boxed: ClassVar[bool] = False  # whether it plans with all kernels within their radii, or with the estimate alone
-    kernel_log = 0.0  # the logarithm inside the radii of transitions
-
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        self.belief = new_belief(self.counts, spec.A, boxed=self.boxed)
-
     @abstractmethod
     def plan(self, belief: Belief) -> Decided:
         """The policy to play, given what the counts say; of what changes, it may also look at `playing.lam`."""
 
-    def best(self, box: Box, r: FloatArray, g: FloatArray, rho: FloatArray, start_bonus: float = 0.0) -> Decided:
-        """The best pair of a policy and a model of the box; where none meets the bounds, prices are 0."""
-        found = plan(box, r, g, rho, self.spec.allowed, self.spec.H, guess=self.playing.lam)
+    def best(self, models: Models, x: FloatArray, rho: FloatArray, start_bonus: float = 0.0) -> Decided:
+        """The best pair of a policy and a model for signals x [1 + N]; where none meets the bounds, prices are 0."""
+        found = plan(models, x, rho, self.spec.allowed, self.spec.H, guess=self.playing.lam)
         lam = found.lam if found.feasible else 0.0 * found.lam
         return Decided(found.pi, lam, found.value + start_bonus, found.feasible)
 
     def believed(self) -> Belief:
         """What the counts say by now."""
-        refresh(self.counts, self.belief, self.kernel_log, self.spec.H, self.boxed)
-        return self.belief
+        return Belief.of(self.counts, self.spec.A)
 
     def explain(self) -> dict[str, Any]:
         """The number of plans, of plans without a policy that meets the bounds, and of episodes of the safe policy."""
@@ -165,17 +177,12 @@ class Planner(Replanning):
         found = {"infeasible_plans": log.infeasible, "baseline_episodes": log.baseline_episodes}
         return super().explain() | found
 
-    def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
-        super().restore(state)
-        forget(self.belief)
-
     def _replan(self) -> None:
         belief = self.believed()
         decided = self.plan(belief)
         self.plan_log.planned(decided)
         self.playing.pi[...], self.playing.lam[...] = decided.pi, decided.lam
-        mark_planned(self.cadence, belief.means, self.playing.pi)
+        mark_planned(self.cadence, self.counts, belief.model, self.playing.pi)
 
 
 class OptimisticPlanner(Planner):
@@ -247,9 +254,9 @@ class SafePlanner(Planner):
         """pi [H, S, A] of a plan with everything seen so far: shown to be safe, or the baseline."""
         return self.plan(self.believed()).pi.copy()
 
-    def best(self, box: Box, r: FloatArray, g: FloatArray, rho: FloatArray, start_bonus: float = 0.0) -> Decided:
-        """The best pair of a policy and a model of the box, or the baseline where none meets the bounds."""
-        decided = super().best(box, r, g, rho, start_bonus)
+    def best(self, models: Models, x: FloatArray, rho: FloatArray, start_bonus: float = 0.0) -> Decided:
+        """The best pair of a policy and a model, or the baseline where none meets the bounds."""
+        decided = super().best(models, x, rho, start_bonus)
         return decided if decided.feasible else self.fall_back()
 
     def fall_back(self) -> Decided:

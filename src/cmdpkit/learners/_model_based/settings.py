@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.boxes import bernstein, hoeffding, kernel_log, mean_log
+from cmdpkit.estimate.radii import bernstein, hoeffding, kernel_log, mean_log
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._model_based.cadence import CADENCES
 from cmdpkit.learners.params import at_least_one, below_one, not_negative, positive, probability

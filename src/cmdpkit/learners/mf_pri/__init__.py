@@ -113,7 +113,7 @@ class ModelFreePRI(EpisodeLearner):
         cells = int(spec.allowed.any(axis=0).sum()) if spec.stationary else pairs
         warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
         self.table = Timetable.of(0, K, warm, p)
-        self.rules, self.values = play.warm_up(spec, warm, p.price / 10)
+        self.constants, self.values = play.warm_up(spec, warm, p.price / 10)
         self.samples, self.ledger = play.Samples.of(spec), Ledger.of(1 + N)
         pi, final, played = np.zeros((3, *shape))
         self.now = LoopState(pi, final, played, np.zeros(shape, dtype=bool), *np.zeros((4, N)), block_end=warm)  # type: ignore[misc]
@@ -141,7 +141,7 @@ class ModelFreePRI(EpisodeLearner):
         """Play to the end of the block at most, in a compiled loop."""
         n = min(int(out.shape[1]) - first, self.now.block_end - self.now.episode)
         self._make_room()
-        parts = self.values, self.rules, self.block, self.samples, self.ledger, self.episode
+        parts = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger, self.episode
         play.play_episodes(*source, *parts, self.warming, rng, out, first, n)
         self._count(n)
         return n
@@ -162,7 +162,8 @@ class ModelFreePRI(EpisodeLearner):
             self.act(h, int(states[h]))
         self._make_room()
         episode = self.episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
-        play.finish(self.values, self.rules, self.block, self.samples, self.ledger, episode, self.warming)
+        learned = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger
+        play.finish(*learned, episode, self.warming)
         self._count(1)
 
     def _make_room(self) -> None:

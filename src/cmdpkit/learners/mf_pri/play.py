@@ -27,17 +27,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import book
-from cmdpkit.learners._q_learning import (
-    PriceConstants,
-    find_best_everywhere,
-    learn_cell,
-    move_prices,
-    nothing_learned,
-)
+from cmdpkit.learners._q_learning import PriceConstants, PricedTables, learn_cell, move_prices
 from cmdpkit.model.compiled import compiled, embedded, inlined
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
@@ -69,63 +62,31 @@ class SampledEpisode(NamedTuple):
 # -- WARM UP -----------------------------------------------------------------------------------------------------------
 
 
-class WarmUpRules(NamedTuple):
-    """What compiled code needs of spec and parameters."""
-
-    c: PriceConstants  # sizes, thresholds, and how the prices move
-    shared: bool  # whether all steps learn from what one of them has seen
-    half: float  # number of episodes after which the average of the prices begins
-
-
-class OptimisticValues(NamedTuple):
-    """What the warm-up has learned."""
-
-    cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of samples of every (h, s, a)
-    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
-    weight: FloatArray  # [1+N]: 1, and the prices lam
-    drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
-    lam_sum: FloatArray  # [1+N]: number of frames in the second half so far, and the sums of their prices
-    explore: FloatArray  # [1]: probability of a random action, 0
-    episodes: NDArray[np.int64]  # [1]: how many episodes were played
-    changed: BoolArray  # [1]: whether the policy has changed since the last episode began
-
-
-def warm_up(spec: Spec, episodes: int, price: float) -> tuple[WarmUpRules, OptimisticValues]:
+def warm_up(spec: Spec, episodes: int, price: float) -> tuple[PriceConstants, PricedTables]:
     """A warm-up of this number of episodes in which no price exceeds `price`, before its first episode."""
     frame, eta = math.ceil(episodes ** (1 / 3)), 2 / (spec.H * math.sqrt(episodes))
-    none = {"explore": 0.0, "explore_for": 1.0}  # no random actions: optimism tries everything
-    c = PriceConstants.of(spec, frame=frame, eta=eta, lam_start=1.0, lam_max=price, **none)
-    values = OptimisticValues(lam_sum=np.zeros(1 + spec.N), **nothing_learned(spec, c))
-    find_best_everywhere(values, c)
-    return WarmUpRules(c, bool(spec.stationary), episodes / 2), values
+    moves = {"frame": frame, "eta": eta, "lam_start": 1.0, "lam_max": price, "average_from": episodes / 2}
+    c = PriceConstants.of(spec, **moves, explore=0.0, explore_for=1.0)  # no random actions: optimism tries everything
+    return c, PricedTables.of(spec, c)
 
 
-def mean_prices(values: OptimisticValues) -> FloatArray:
+def mean_prices(values: PricedTables) -> FloatArray:
     """[N]: the average of the prices over the second half; before that, the prices now."""
     frames, sums = values.lam_sum[0], values.lam_sum[1:]
     return sums / frames if frames else values.weight[1:].copy()
 
 
 @embedded
-def _learn(values, rules, episode):
-    """Learn from an episode of the warm-up, and at the end of a frame move the prices."""
-    c, H, S = rules.c, len(episode.states), np.int64(rules.c.S)
+def _learn(values, c, shared, episode):
+    """Learn from an episode of the warm-up; `shared`: all steps learn from what one of them has seen."""
+    H, S = len(episode.states), np.int64(c.S)
     for h in range(H - 1, -1, -1):
-        alone = not rules.shared or h == H - 1  # the state after the last step is not seen: it learns for itself only
+        alone = not shared or h == H - 1  # the state after the last step is not seen: it learns for itself only
         then = episode.states[h + 1] if h + 1 < H else 0
         for j in range(h if alone else H - 1, h - 1 if alone else -1, -1):
             i, i_next = np.uint64(j * S + episode.states[h]), np.uint64((j + 1) * S + then)
             learn_cell(values, c, i, np.uint64(episode.actions[h]), i_next, episode.signals, h)
-    for n in range(len(values.drive)):
-        values.drive[n] += c.rho[n] - episode.totals[n + 1]
-    values.episodes[0] += 1
-    if values.episodes[0] % c.frame == 0:
-        move_prices(values, c, values.episodes[0])
-        if values.episodes[0] >= rules.half:
-            values.lam_sum[0] += 1.0
-            for n in range(len(values.drive)):
-                values.lam_sum[n + 1] += values.weight[n + 1]
-        find_best_everywhere(values, c)
+    move_prices(values, c, episode.totals)
 
 
 # -- LOOP: blocks of episodes with deviations --------------------------------------------------------------------------
@@ -185,11 +146,11 @@ def record_size(M: int) -> int:
 
 
 @compiled
-def play_episodes(sim, meter, values, rules, block, samples, ledger, episode, warming, rng, out, first, n):
+def play_episodes(sim, meter, values, c, shared, block, samples, ledger, episode, warming, rng, out, first, n):
     """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on, in the warm-up or of the block."""
     for k in range(first, first + n):
         if warming:
-            watch(meter, values.changed[0], values.best, 0.0, rules.c.usable)
+            watch(meter, values.changed[0], values.best, 0.0, c.usable)
         else:
             watch_policy(meter, block.fresh[0], block.pi)
         begin(values, block, warming)
@@ -200,7 +161,7 @@ def play_episodes(sim, meter, values, rules, block, samples, ledger, episode, wa
             s, x = step(sim, h, s, a, rng)
             for m in range(len(episode.totals)):
                 episode.signals[h, m] = sim.outcomes[x, m]
-        finish(values, rules, block, samples, ledger, episode, warming)
+        finish(values, c, shared, block, samples, ledger, episode, warming)
         for m in range(len(episode.totals)):
             out[m, k] = episode.totals[m]
         collect(meter, episode.totals)
@@ -226,11 +187,11 @@ def act(values, block, episode, warming, h, s, rng):
 
 
 @inlined
-def finish(values, rules, block, samples, ledger, episode, warming):
+def finish(values, c, shared, block, samples, ledger, episode, warming):
     """Learn from an episode that has ended."""
     book(ledger, episode, block.certify)
     if warming:
-        _learn(values, rules, episode)
+        _learn(values, c, shared, episode)
     elif block.learn:
         _sample(block, samples, episode)
 

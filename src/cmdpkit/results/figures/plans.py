@@ -141,7 +141,8 @@ def totals(played: Simulation, *, size: Size = None, ax: Any = None) -> Figure:
         axis.axvline(float(x.mean()), color=BLACK, linewidth=1.4, label="mean")
         if bound is not None:
             axis.axvline(bound, color=CHANCE, linestyle="--", linewidth=1.4, label="bound on the mean")
-        axis.set_xlabel(f"{label(name)}{per}, mean {number(float(x.mean()))}")
+        known = " (of the means)" if name in played.of_means else ""
+        axis.set_xlabel(f"{label(name)}{per}{known}, mean {number(float(x.mean()))}")
     axes[0].set_ylabel("share of the episodes")
     legend_below(figure, ax)
     return figure
@@ -160,7 +161,7 @@ def course(found: TimeCourse, *, name: str = "", size: Size = None, ax: Any = No
                       label=f"{name}: {band}" if name else band)  # fmt: skip
     axis.plot(found.step, found.mean, color=colour, marker=".", label=label(name) if name else "expected")
     axis.set_xlabel("step")
-    axis.set_ylabel(label(found.signal))
+    axis.set_ylabel(label(found.signal) + (" (of the means)" if found.of_means else ""))
     legend_below(figure, ax)
     return figure
 

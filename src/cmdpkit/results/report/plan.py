@@ -24,8 +24,8 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
-from cmdpkit.operators.policies import signal_names, time_course
-from cmdpkit.results.comparison import Spread, difference_table, judged_table, spread_table
+from cmdpkit.operators.policies import time_course
+from cmdpkit.results.comparison import Spread, difference_table, judged_table, means_note, spread_table
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
 from cmdpkit.results.solution import constraint_table, price_note, rule_table
@@ -108,6 +108,8 @@ def render_plan(
     if cmdp.steps * cmdp.S > MOST_PAIRS:
         notes.append("The model is large: price curves, courses over the steps and policies are left out.")
     played = {name: simulate_policy(cmdp, x, episodes, seed=seed) for name, x in shown.items()}
+    if cmdp.of_means and played:
+        notes.append(f"Single episodes and courses of {means_note(cmdp.of_means)}")
     dear = tuple(x for x in found.differences if x.name in given)[:MOST_DIFFERENCES]
     tables: dict[str, Table[Any]] = {"plans": judged_table(found)}
     tables |= {"spread": _spreads(played)} if played else {}
@@ -237,7 +239,7 @@ def _data(
         "tradeoffs": tradeoffs,
         "differences": differences,
         "spreads": [_histogram(i, cmdp, played, looks) for i in range(1 + cmdp.N)] if played else [],
-        "courses": [_course(x, cmdp, shown, looks) for x in signal_names(cmdp)] if timed else [],
+        "courses": [_course(x, cmdp, shown, looks) for x in cmdp.signal_names] if timed else [],
         "problem": {
             **(page.policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
             "groups": [
@@ -251,7 +253,7 @@ def _data(
 
 def _histogram(i: int, cmdp: CMDP, played: Mapping[str, Simulation], looks: Mapping[str, int]) -> Plain:
     """Shares of the episodes by their total, in the same bars for every plan."""
-    name = signal_names(cmdp)[i]
+    name = cmdp.signal_names[i]
     edges, _ = bars_of(np.concatenate([x.totals[name] for x in played.values()]), MOST_BARS)
     centres = ((edges[1:] + edges[:-1]) / 2).round(12).tolist()
     lines = [

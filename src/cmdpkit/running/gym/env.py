@@ -20,7 +20,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import FloatArray, Kernel
 from cmdpkit.model.validate import check_horizon
 from cmdpkit.simulate.simulator import Noise
 
@@ -93,10 +93,14 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
                 "info['action_mask']"
             )
         a = int(action)
-        reward, cost = self._signals(h, s, a)
-        row = ((h % cmdp.kernel.T) * cmdp.S + s) * cmdp.A + a
-        first, last = cmdp.kernel.indptr[row : row + 2]
-        self._s = int(cmdp.kernel.successors[first + _drawn(cmdp.kernel.prob[first:last], self.np_random)])
+        if cmdp.outcomes is None:
+            r, g = cmdp.compact.r, cmdp.compact.g
+            reward, cost = self._earned(np.array([r[h % len(r), s, a], *g[:, h % g.shape[1], s, a]]))
+            self._s = int(cmdp.kernel.successors[self._entry(cmdp.kernel, a)])
+        else:  # what is earned is drawn together with the next state
+            entry = self._entry(cmdp.outcomes.entries, a)
+            reward, cost = self._earned(cmdp.outcomes.signals[entry] * np.array([1.0, *cmdp.signs]))
+            self._s = int(cmdp.outcomes.entries.successors[entry])
         self._h += 1
         return self._observed(), reward, False, self._h == cmdp.H, {**told_costs(cost), **self._info()}
 
@@ -104,10 +108,14 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         """The state, or the number of steps taken and the state."""
         return np.array([self._h, self._s]) if self.observe_step else self._s
 
-    def _signals(self, h: int, s: int, a: int) -> tuple[float, FloatArray]:
-        """Reward, and what the constraints count [N], in the user's units."""
-        r, g = self.cmdp.compact.r, self.cmdp.compact.g
-        values = np.array([r[h % len(r), s, a], *g[:, h % g.shape[1], s, a]])
+    def _entry(self, rows: Kernel, action: int) -> int:
+        """The position of an entry that is drawn from the row of an action."""
+        row = ((self._h % rows.T) * rows.S + self._s) * rows.A + action
+        first, last = rows.indptr[row : row + 2]
+        return int(first) + _drawn(rows.prob[first:last], self.np_random)
+
+    def _earned(self, values: FloatArray) -> tuple[float, FloatArray]:
+        """Reward, and what the constraints count [N], in the user's units, from reward and utilities [1 + N]."""
         if self.noise == "bernoulli":
             for n, scale in enumerate((self.cmdp.reward_scale, *self.cmdp.utility_scales)):
                 values[n] = scale.low + scale.span * (self.np_random.random() < scale.to_unit(values[n]))
