@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -212,20 +213,64 @@ def test_a_record_names_the_commit_of_its_learner_and_whether_it_was_clean(tmp_p
 # -- what is never pooled ----------------------------------------------------------------------------------------------
 
 
-def coded(record, digest):
-    return dataclasses.replace(record, run=dataclasses.replace(record.run, code=digest))
+def coded(record, digest, finished=""):
+    return dataclasses.replace(record, run=dataclasses.replace(record.run, code=digest), finished=finished)
 
 
 def test_runs_of_different_code_are_groups_of_their_own_and_it_is_said():
     records = [make_record("paper/grid", "triple-q", seed) for seed in range(2)]
-    study = Study(tuple(coded(r, digest) for digest in ("3f2a91", "3f2a07", "") for r in records))
+    present = code.code_digest(resolve("triple-q"))
+    ended = {present: "2026-11-19T08:00:00Z", "3f2a91": "2026-11-18T09:12:40Z", "3f2a07": "", "": ""}
+    study = Study(tuple(coded(r, digest, finished) for digest, finished in ended.items() for r in records))
     labels = [group.label for group in study.groups()]
-    assert labels == ["triple-q (code 3f2a9)", "triple-q (code 3f2a0)", "triple-q (code unknown)"]
-    assert [(row["code"], row["seeds"]) for row in study.table()] == [("3f2a91", 2), ("3f2a07", 2), ("unknown", 2)]
+    before = ["triple-q (before, 2026-11-18 09:12)", "triple-q (before, code 3f2a0)", "triple-q (code unknown)"]
+    assert labels == ["triple-q (now)", *before]
+    assert [(row["code"], row["seeds"]) for row in study.table()] == [
+        *((x, 2) for x in (present, "3f2a91", "3f2a07")),
+        ("unknown", 2),
+    ]
     told = " ".join(study.remarks())
     assert "was run with different code" in told and "2 runs do not say which code was used" in told
     alone = Study(tuple(coded(r, "3f2a91") for r in records))
     assert [group.label for group in alone.groups()] == ["triple-q"] and alone.remarks() == ()
+
+
+def test_labels_and_choices_stay_what_was_asked_for_after_an_edit():
+    with_eta = [make_record("paper/grid", "triple-q", 0, params={"eta": eta}) for eta in (2.0, 4.0)]
+    present = code.code_digest(resolve("triple-q"))
+    now, earlier = (
+        [coded(r, x, d) for r in with_eta] for x, d in ((present, "2026-11-19T08"), ("3f2a", "2026-11-18T08"))
+    )
+    labels = {"triple-q (eta=2.0)": "careful"}
+    assert [g.label for g in Study(tuple(earlier)).with_labels(labels).groups()] == ["careful", "triple-q (eta=4.0)"]
+    both = Study((*earlier, *now)).with_labels(labels)
+    assert [g.label for g in both.groups()] == [
+        *("careful (before, 2026-11-18 08)", "triple-q (eta=4.0, before, 2026-11-18 08)"),
+        *("careful (now)", "triple-q (eta=4.0, now)"),
+    ]
+    for name in ("careful", "triple-q (eta=2.0)"):
+        assert [r.run.code for r in both.only(name).records] == ["3f2a", present]
+    assert [r.run.code for r in both.only("careful (now)").records] == [present]
+    with pytest.raises(ValueError, match=r"no run is of algorithm 'daring'; there are careful, careful \(before, 2026"):
+        both.only("daring")
+
+
+def test_code_that_would_have_to_be_imported_is_told_apart_by_its_date(monkeypatch):
+    record = make_record("paper/grid", "triple-q", 0)
+    theirs = dataclasses.replace(record, run=dataclasses.replace(record.run, algo="my_learner:Mine"))
+    runs = tuple(coded(theirs, x, f"2026-11-{day}T09:00:00Z") for x, day in (("aa11", 18), ("bb22", 19)))
+    assert [g.label for g in groups(runs)] == [
+        "my_learner:Mine (before, 2026-11-18 09:00)",
+        "my_learner:Mine (newest, 2026-11-19 09:00)",
+    ]
+    mine = types.ModuleType("my_learner")
+    mine.Mine = type("Mine", (resolve("triple-q"),), {"__module__": "my_learner"})
+    monkeypatch.setitem(sys.modules, "my_learner", mine)
+    runs = (runs[1], coded(runs[0], code.code_digest(mine.Mine), runs[0].finished))
+    assert [g.label for g in groups(runs)] == [
+        "my_learner:Mine (before, 2026-11-19 09:00)",
+        "my_learner:Mine (now)",
+    ]
 
 
 def test_seeds_that_make_no_difference_are_one_sample_without_an_interval():
@@ -278,7 +323,7 @@ def test_an_old_record_is_kept_and_stands_for_no_run_of_changed_code(tmp_path):
     assert before.items() <= {path.name: path.read_bytes() for path in (tmp_path / "runs").glob("*.*")}.items()
     everything = Study.load(tmp_path / "runs")
     labels = [g.label for g in everything.groups() if g.run.algo == "triple-q"]
-    assert len(labels) == 2 and all(label.startswith("triple-q (code ") for label in labels)
+    assert labels[0] == "triple-q (now)" and labels[1].startswith("triple-q (before, code "), labels
     assert "was run with different code" in everything.to_html(tmp_path / "report.html").read_text()
 
 

@@ -142,6 +142,7 @@ class RunRecord(Shown):
     notes: tuple[str, ...]  # remarks for the reader, for example that a constant is vacuous here
     seconds: float  # how long the run took
     versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
+    finished: str = ""  # when it ended, in UTC, as in "2026-11-18T09:12:40Z"; empty where that is not known
     checkout: Checkout | None = None  # commit of the learner's code, if it is in a Git checkout
     evaluation: Evaluation | None = None  # estimated values of the policy in a world without a model
     saved: Mapping[str, Any] | None = field(default=None, repr=False)  # how an anytime run ended, for `continue_run`

@@ -269,6 +269,7 @@ def body_of(record: RunRecord) -> Plain:
         "key": record.run.key,
         "seconds": record.seconds,
         "versions": record.versions,
+        "finished": record.finished,
         "checkout": None if record.checkout is None else vars(record.checkout),
         "constraints": [  # a bound per step also has the number of steps that a value counts
             {"name": c.name, "sense": c.sense, "bound": c.bound, **({"steps": c.scale} if c.per_step else {})}
@@ -321,6 +322,7 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
         notes=tuple(body["notes"]),
         seconds=body["seconds"],
         versions=body["versions"],
+        finished=body.get("finished", ""),
         checkout=_made(Checkout, body.get("checkout")),
         evaluation=_made(Evaluation, body.get("evaluation")),
     )
@@ -329,8 +331,8 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
 def difference(a: RunRecord, b: RunRecord) -> str | None:
     """The first part in which two results differ, by even a bit, or None; times, versions and commits do not count."""
     one, two = (plain(body_of(record), RECORD) for record in (a, b))
-    for part in one:
-        if part not in ("seconds", "versions", "checkout") and json.dumps(one[part]) != json.dumps(two[part]):
+    for part in (x for x in one if x not in ("seconds", "versions", "finished", "checkout")):
+        if json.dumps(one[part]) != json.dumps(two[part]):
             return str(part)
     if a.policy.pi.tobytes() != b.policy.pi.tobytes():
         return "policy"

@@ -2,12 +2,13 @@
 
 Such runs are a `Group`, and the seed is the unit: every interval is over seeds, and a single seed has none. Where all
 seeds give the same numbers, they count as one. Runs of different code are never pooled. They are groups of their own,
-told apart by their labels.
+and their labels say which code is the present one, and when the others were run.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,10 +17,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cmdpkit import learners
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.loading import parsed
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.results.statistics import LEVEL, Method, SeedMean, seed_mean, sign_flip_p, t_p
 from cmdpkit.results.wording import counted, number
@@ -56,6 +59,7 @@ class Group:
 
     records: tuple[RunRecord, ...]  # one per seed
     label: str  # the algorithm, and what tells it from other groups on the same problem
+    request: str  # the label without the mark of the code, so that it stays the same after an edit
     problem: str  # the environment, and the bounds that were changed
     algo: str  # what the algorithm alone is called
     env: str  # what the environment alone is called
@@ -100,16 +104,24 @@ def groups(records: Iterable[RunRecord], labels: Mapping[str, str] | None = None
         if twice:
             raise CmdpkitError(f"{same[0].run.algo} on {same[0].run.problem}: seed {twice[0]} is given twice")
     runs = [same[0].run for same in together.values()]
-    return tuple(_named(tuple(same), _label(same[0].run, runs), labels or {}) for same in together.values())
+    versions: dict[tuple[object, ...], list[RunRecord]] = {}  # runs of the same request with different code
+    for same in together.values():
+        versions.setdefault(_but_code(same[0].run), []).append(max(same, key=lambda record: record.finished))
+    return tuple(
+        _named(
+            tuple(same), _label(same[0].run, runs), _code_mark(same[0].run, versions[_but_code(same[0].run)]), labels
+        )
+        for same in together.values()
+    )
 
 
-def _named(records: tuple[RunRecord, ...], label: str, labels: Mapping[str, str]) -> Group:
+def _named(records: tuple[RunRecord, ...], label: str, mark: str, labels: Mapping[str, str] | None) -> Group:
     """A group with what it is called: a label for the whole text, or else for the name at its beginning."""
-    run = records[0].run
+    run, labels = records[0].run, labels or {}
     algo, env = labels.get(run.algo, run.algo), labels.get(run.env, run.env)
-    label = labels.get(label, algo + label.removeprefix(run.algo))
+    request = labels.get(label, algo + label.removeprefix(run.algo))
     problem = labels.get(run.problem, env + run.problem.removeprefix(run.env))
-    return Group(records, label, problem, algo, env)
+    return Group(records, _detailed(request, [mark] if mark else []), request, problem, algo, env)
 
 
 def group_key(run: Run) -> str:
@@ -176,15 +188,13 @@ def _settings(run: Run) -> str:
 
 
 def _label(run: Run, runs: Sequence[Run]) -> str:
-    """The algorithm, with as much of preset, settings, length, model and code as tells it from others."""
+    """The algorithm, with as much of preset, settings, length and model as tells it from others."""
     rivals = [other for other in runs if (other.problem, other.algo) == (run.problem, run.algo)]
-    codes = [other.code for other in rivals]
     parts = (
         lambda r: r.preset,
         _settings,
         lambda r: f"{r.episodes:,} {r.unit}s",
         lambda r: f"model {r.fingerprint[:CODE_DIGITS]}",
-        lambda r: code_name(r.code, codes),
     )
     details = []
     for part in parts:
@@ -192,8 +202,53 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
         if len(alike) < len(rivals):
             details.append(part(run))
         rivals = alike
-    details = [text for text in details if text]
-    return f"{run.algo} ({', '.join(details)})" if details else run.algo
+    return _detailed(run.algo, [text for text in details if text])
+
+
+def _detailed(name: str, details: Sequence[str]) -> str:
+    """A name with details in brackets, which join those that it has.
+
+    >>> _detailed("pri", []), _detailed("pri", ["now"]), _detailed("pri (runs=4)", ["now"])
+    ('pri', 'pri (now)', 'pri (runs=4, now)')
+    """
+    if not details:
+        return name
+    inner = ", ".join(details)
+    return f"{name[:-1]}, {inner})" if name.endswith(")") else f"{name} ({inner})"
+
+
+def _code_mark(run: Run, versions: Sequence[RunRecord]) -> str:
+    """Which code a run is of, where there are runs of different code: the present one, or earlier code with its date.
+
+    `versions` has the last record of each code. Code that belongs to no module of this process is not imported to look
+    at results: then the newest runs are called so.
+    """
+    if len(versions) < 2:
+        return ""
+    if not run.code:
+        return "code unknown"
+    present = present_code(run)
+    newest = max(versions, key=lambda record: record.finished)
+    if run.code == present:
+        return "now"
+    same_code = {record.run.code: record for record in versions}
+    finished, codes = same_code[run.code].finished, list(same_code)
+    date = finished[:16].replace("T", " ")
+    dates = [record.finished[:16] for record in versions]
+    told = date if date and dates.count(finished[:16]) == 1 else code_name(run.code, codes)
+    return f"{'newest' if present is None and run.code == newest.run.code and date else 'before'}, {told}"
+
+
+def present_code(run: Run) -> str | None:
+    """The digest of an algorithm's code as this process has it; None if a module would have to be imported to know."""
+    module = run.algo.partition(":")[0]
+    if run.algo not in learners.names() and module not in sys.modules:
+        return None
+    try:
+        kind = learners.resolve(run.algo, "horizon" if run.unit == "episode" else "average")
+    except CmdpkitError:  # the class is gone
+        return None
+    return code_digest(kind)
 
 
 def _same(a: RunRecord, b: RunRecord) -> bool:

@@ -103,7 +103,9 @@ class Study(Shown):
         """
         plain = {record.run.key: group for group in groups(self.records) for record in group.records}
         named = {record.run.key: group for group in self.groups() for record in group.records}
-        of_algo = {key: {g.label, g.algo, plain[key].label, g.run.algo} for key, g in named.items()}
+        of_algo = {
+            key: {x for own in (g, plain[key]) for x in (own.label, own.request, own.algo)} for key, g in named.items()
+        }
         models = {key: (parsed(g.run.env) or [g.run.env])[0] for key, g in named.items()}
         of_env = {key: {g.problem, g.env, plain[key].problem, g.run.env, models[key]} for key, g in named.items()}
         kept = _chosen(of_algo, algos, "algorithm") & _chosen(of_env, envs, "environment")
@@ -116,7 +118,7 @@ class Study(Shown):
     def names(self) -> list[str]:
         """What can be given another name: groups, algorithms, problems and environments."""
         plain = groups(self.records)
-        return list(dict.fromkeys(x for g in plain for x in (g.label, g.run.algo, g.problem, g.run.env)))
+        return list(dict.fromkeys(x for g in plain for x in (g.request, g.run.algo, g.problem, g.run.env)))
 
     def with_labels(self, labels: Mapping[str, str]) -> Study:
         """The same study with other names for algorithms and problems, in tables, figures and the report alike.

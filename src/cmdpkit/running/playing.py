@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
@@ -241,6 +242,7 @@ def _record(active: ActiveRun) -> RunRecord:
         notes=(*account.notes, *account.missing),
         seconds=active.seconds,
         versions=dict(versions()),
+        finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         checkout=checkout_of(type(learner)),
         evaluation=account.evaluation,
         saved=arrays_of(active) if active.run.anytime else None,
