@@ -39,7 +39,7 @@ from cmdpkit.results.tables import Column, Format, Share, Table, rounded, share,
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")
 PRESETS = ("practical", "theory")
 SHOWN_AS = {
-    "paper": "practical",  # `pri` has its published settings in place of practical ones
+    "printed": "practical",  # `pri` has its published settings in place of practical ones
     "uopt": "theory",  # `reg-primal-dual` has three published settings in place of one theory
     "muller": "theory",
     "flexdome": "theory",
