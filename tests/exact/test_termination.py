@@ -116,3 +116,13 @@ def test_a_policy_that_comes_back_with_slightly_other_values_is_not_a_new_column
     assert pool.source.asked <= 4
     assert best.value == 0.5
     assert 0 <= best.bound - best.value <= 2e-9
+
+
+def test_an_optimum_that_is_reached_exactly_is_proved_even_where_a_state_only_passes_on_equal_values():
+    """From every state the best is to end in the third one, so that all values are 9; rounding tells them apart."""
+    P = [[[1 / 2, 1 / 3, 1 / 6], [1, 0, 0]], [[0.2, 0.8, 0], [0, 0.4, 0.6]], [[0, 0, 1], [0, 0, 1]]]
+    bound = ck.at_most("g", 4.0, [[1.0, 1.0], [9.0, 9.0], [3.0, 7.0]])
+    r = [[0.0, 6.0], [6.0, 4.0], [9.0, 1.0]]
+    solution = ck.solve(ck.CMDP(P, r, mu=[0.2, 0.8, 0.0], criterion="average", constraints=[bound]))
+    assert solution.value == 9.0
+    assert solution.gap < 1e-10

@@ -37,8 +37,13 @@ FAINT = 1e-12  # a profile is at least this share of the total of it that may fo
 ROUND_UP = 1 + 1e-9  # factor of errors that are computed with rounding themselves
 
 
-def profiled(part: ScaledPart, policy: PolicyValues, weights: FloatArray) -> PolicyValues:
-    """The policy with a profile that was made for it, and is nowhere less than the profile it has."""
+def profiled(
+    part: ScaledPart, policy: PolicyValues, weights: FloatArray, over: FloatArray | None = None
+) -> PolicyValues:
+    """The policy with a profile that was made for it, and is nowhere less than the profile it has.
+
+    `over` [S] is by how much some row of each state seems to be better than the policy, which is due to rounding.
+    """
     if part.endless:
         return policy._replace(method=ELIMINATION, profile=Profile(np.ones(part.S), np.inf))
     found = by_elimination(part, policy, policy.choice, weights)
@@ -49,6 +54,8 @@ def profiled(part: ScaledPart, policy: PolicyValues, weights: FloatArray) -> Pol
         d += FAINT * longest(part, policy, d)[0]
     if policy.profile is not None:
         d = np.maximum(d, policy.profile.d)
+    if over is not None:
+        d = np.maximum(d, over / EPS)
     omega = longest(part, policy, d)[1]
     if not np.isfinite(omega):
         raise TooLong
@@ -146,6 +153,12 @@ def improve(part: ScaledPart, policy: PolicyValues, weights: FloatArray, o: Floa
     return Step(start + b + kappa * omega + rounding, pad, choice, int((choice != policy.choice).sum()))
 
 
+def _over(part: ScaledPart, policy: PolicyValues, weights: FloatArray, o: FloatArray) -> FloatArray:
+    """[S], by how much the best row of each state is better than the policy, by the policy's values."""
+    (delta,), _ = part.changes(o[None], combined(weights, policy.Y.T)[None])
+    return np.maximum(np.maximum.reduceat(delta, part.rows.firsts) - float(policy.level @ weights), 0.0)
+
+
 def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: float) -> PolicyValues:
     """A policy within `slack` of the most that weights . values can be, as far as rounding allows, and the bound."""
     o, upper, scale = combined(weights, part.X), np.inf, float(np.abs(weights).sum())
@@ -158,8 +171,10 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
         if lack <= slack or step.moved == 0:
             break
         policy = certify(part, policy, step.choice, weights)
-    if step.pad > COARSE * scale and not part.endless:  # the profile was made for other policies
-        policy = profiled(part, policy, weights)
+    left = upper - float(weights @ policy.values)
+    stuck = step.moved == 0 and left > max(slack, COARSE * scale)
+    if (stuck or step.pad > COARSE * scale) and not part.endless:  # the profile was made for other policies
+        policy = profiled(part, policy, weights, _over(part, policy, weights, o) if stuck else None)
         policy = certify(part, policy, policy.choice, weights)
         step = improve(part, policy, weights, o)
         upper = min(upper, step.bound)
