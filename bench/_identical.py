@@ -61,7 +61,7 @@ def fingerprints(algos: list[str], cases: list[str]) -> dict[str, dict[str, str]
     found = {}
     for case in cases:
         cmdp = model_of(case)
-        stepwise = cmdp.criterion.stationary
+        stepwise = not cmdp.criterion.has_horizon
         for algo in algos:
             name, params = (algo, {}) if algo in learners.names() else OLD_NAMES[algo]
             if algo in OLD_NAMES and stepwise:

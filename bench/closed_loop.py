@@ -38,7 +38,7 @@ def measure(job: tuple[str, ck.CMDP, int, int, bool]) -> Outcome:
     name, cmdp, K, seed, anytime = job
     span = max(total_range(cmdp, np.asarray(cmdp.r)), 1e-9)
     run = ck.learn(cmdp, "cl-pri", seed=seed, **({"stop": K} if anytime else {"episodes": K}))
-    short = [c.sign * (c.total - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
+    short = [c.sign * (c.bound_on_total - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
     realised = float(np.max(run.final("realised_violation"), initial=-np.inf))
     gap = (run.optimum - run.policy_value) / span
     return Outcome(name, run.regret / K / span, realised, gap, max(short, default=0.0) <= 1e-9)

@@ -36,7 +36,9 @@ INSTANCES: dict[str, Callable[[], ck.CMDP]] = {
 def scaled(cmdp: ck.CMDP, run: RunRecord) -> dict[str, float]:
     """The figures of one run in unit scale; the worst bound where there are several."""
     reward, utilities = cmdp.reward_scale.span, np.array([scale.span for scale in cmdp.utility_scales])
-    missed = np.array([c.sign * (c.total - w) for c, w in zip(run.constraints, run.policy_utilities, strict=True)])
+    missed = np.array(
+        [c.sign * (c.bound_on_total - w) for c, w in zip(run.constraints, run.policy_utilities, strict=True)]
+    )
     return {
         "regret": run.final("realised_regret") / reward,
         "violation": float((run.final("realised_violation") / utilities).max()),

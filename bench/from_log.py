@@ -61,7 +61,7 @@ def ranges_of(cmdp: ck.CMDP) -> dict[str, tuple[float, float]]:
 
 
 def _kept(cmdp: ck.CMDP, values: ck.Values) -> bool:
-    return all(c.sign * (w - c.total) >= -1e-9 for c, w in zip(cmdp.constraints, values.w, strict=True))
+    return all(c.sign * (w - c.bound_on_total) >= -1e-9 for c, w in zip(cmdp.constraints, values.w, strict=True))
 
 
 def main() -> None:

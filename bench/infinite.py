@@ -42,7 +42,7 @@ def program(cmdp: ck.CMDP) -> highspy.HighsLp:
     into = sparse.csr_array((k.prob, k.successors, k.indptr), shape=(S * A, S)).T
     blocks = [out - gamma * into, np.ones((1, S * A)), *(x[0].reshape(1, -1) for x in cmdp.g)]
     matrix = sparse.csc_array(sparse.vstack(blocks))
-    steps = cmdp.criterion.steps or 1.0
+    steps = cmdp.criterion.steps_in_value or 1.0
     source = np.append((1 - gamma) * cmdp.mu, 1.0)
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = S * A, S + 1 + N
@@ -75,7 +75,9 @@ def highs_seconds(cmdp: ck.CMDP, solver: str, limit: float) -> tuple[float, floa
     began = time.perf_counter()
     highs.run()
     done = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return (time.perf_counter() - began if done else np.inf), highs.getObjectiveValue() * (cmdp.criterion.steps or 1.0)
+    return (time.perf_counter() - began if done else np.inf), highs.getObjectiveValue() * (
+        cmdp.criterion.steps_in_value or 1.0
+    )
 
 
 def compare(S: int, N: int, criterion: dict[str, object]) -> None:

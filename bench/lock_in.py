@@ -55,7 +55,7 @@ def narrow(seed: int) -> CMDP:
 
 def within_bounds(cmdp: CMDP, run: RunRecord) -> bool:
     """Whether the policy handed over keeps its bounds, by its exact totals."""
-    short = [c.sign * (c.total - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
+    short = [c.sign * (c.bound_on_total - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
     return max(short) <= 1e-9
 
 

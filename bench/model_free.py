@@ -26,7 +26,7 @@ def outcome(cmdp: CMDP, K: int, seed: int) -> tuple[float, float, bool, bool]:
     kept their bounds."""
     span = max(total_range(cmdp, np.asarray(cmdp.r)), 1e-9)
     run = ck.learn(cmdp, "mf-pri", episodes=K, seed=seed)
-    short = [c.sign * (c.total - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
+    short = [c.sign * (c.bound_on_total - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
     kept = float(np.max(run.final("realised_violation"), initial=-np.inf)) <= 0
     gap = (run.optimum - run.policy_value) / span
     return 100 * run.regret / K / span, 100 * gap, kept, max(short, default=0.0) <= 1e-9

@@ -175,7 +175,9 @@ def with_most_room(truth: ck.CMDP, errors: FloatArray) -> ck.Policy:
     low, high, best = 0.0, 10.0, ck.solve(truth).policy
     for _ in range(30):
         middle = (low + high) / 2
-        totals = {c.name: c.total + c.sign * middle * x for c, x in zip(truth.constraints, errors, strict=True)}
+        totals = {
+            c.name: c.bound_on_total + c.sign * middle * x for c, x in zip(truth.constraints, errors, strict=True)
+        }
         try:
             best, low = ck.solve(truth.with_totals(totals)).policy, middle
         except ck.Infeasible:

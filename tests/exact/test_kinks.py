@@ -40,7 +40,7 @@ def test_at_a_kink_the_price_is_the_slope_on_the_side_of_looser_bounds(criterion
     bent = 0
     for seed in range(6):
         cmdp = random_model(seed, criterion)
-        bound, eps = kink(cmdp), 1e-5 * (cmdp.criterion.steps or 4)
+        bound, eps = kink(cmdp), 1e-5 * (cmdp.criterion.steps_in_value or 4)
         here, looser = at(cmdp, bound), at(cmdp, bound - eps)
         stricter = at(cmdp, bound + eps)
         left, right = (looser.value - here.value) / eps, (here.value - stricter.value) / eps
@@ -53,7 +53,7 @@ def test_at_a_kink_the_price_is_the_slope_on_the_side_of_looser_bounds(criterion
 def test_the_price_of_the_strictest_bound_is_finite_and_that_of_an_indifferent_one_zero(criterion):
     cmdp = random_model(11, criterion)
     curve = ck.tradeoff(cmdp, NAME, 2)
-    eps = 1e-5 * (cmdp.criterion.steps or 4)
+    eps = 1e-5 * (cmdp.criterion.steps_in_value or 4)
     near = at(cmdp, float(curve.bounds[1]) - eps)
     assert curve.prices[1] == pytest.approx((near.value - curve.values[1]) / eps, rel=1e-5)
     assert curve.prices[0] == 0.0

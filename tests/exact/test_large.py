@@ -96,7 +96,7 @@ def check_equal(kind: str, N: int, g: int, judged: dict) -> None:
         assert not found.notes
         assert found.gap <= 1e-9 * size * (1 + 1e-6)
         assert abs(found.value - exact.value) <= 1e-9 * size + 1e-13
-        assert (arrays.signs * (found.utilities - [c.total for c in arrays.constraints]) >= -1e-9).all()
+        assert (arrays.signs * (found.utilities - [c.bound_on_total for c in arrays.constraints]) >= -1e-9).all()
         parts = [in_arrays(arrays, found, part) for part in found.policy.parts]
         values = [ck.evaluate(arrays, part) for part in parts]
         assert found.policy.weights @ [x.v for x in values] == pytest.approx(found.value, abs=1e-9 * size + 1e-12)
@@ -107,12 +107,12 @@ def check_equal(kind: str, N: int, g: int, judged: dict) -> None:
 
 def in_arrays(arrays: ck.CMDP, found: ck.LargeSolution, part) -> ck.Policy:
     """A part of a policy as a policy of the arrays."""
-    pi = np.zeros((arrays.steps, arrays.S, A))
-    for h in range(arrays.steps):
+    pi = np.zeros((arrays.n_steps, arrays.S, A))
+    for h in range(arrays.n_steps):
         for s in range(arrays.S):
             for a, p in part.decision(h, s):
                 pi[h, s, a] = p
-    return ck.Policy.of(arrays, pi) if not arrays.criterion.stationary else ck.Policy.of(arrays, pi[0])
+    return ck.Policy.of(arrays, pi) if arrays.criterion.has_horizon else ck.Policy.of(arrays, pi[0])
 
 
 DISCOUNTED, HORIZON = {"discount": 0.9}, {"horizon": 7}

@@ -41,7 +41,7 @@ def tiny(seed: int, H: int = 3, S: int = 3, **criterion: object) -> ck.CMDP:
 
 def enumerated(cmdp: ck.CMDP, least: float) -> tuple[int, int] | None:
     """Fewest phases, then fewest changes over states, of all deterministic policies that keep bounds and value."""
-    H, S = cmdp.steps, cmdp.S
+    H, S = cmdp.n_steps, cmdp.S
     found = []
     for flat in itertools.product(range(2), repeat=H * S):
         rows = [flat[h * S : (h + 1) * S] for h in range(H)]
@@ -245,8 +245,10 @@ def test_simple_policies_without_a_horizon_have_all_keys_of_an_optimum_in_json()
     assert simple.keys() == {*plain.keys(), "simple"}
     assert (simple["criterion"], simple["start"]) == (plain["criterion"], plain["start"])
     model = ck.load("power-queue")
-    assert simple["value_per_step"] == pytest.approx(simple["value"] / model.criterion.steps)
-    assert simple["utilities_per_step"] == pytest.approx([x / model.criterion.steps for x in simple["utilities"]])
+    assert simple["value_per_step"] == pytest.approx(simple["value"] / model.criterion.steps_in_value)
+    assert simple["utilities_per_step"] == pytest.approx(
+        [x / model.criterion.steps_in_value for x in simple["utilities"]]
+    )
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])

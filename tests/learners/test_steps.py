@@ -26,7 +26,7 @@ def random_policy(cmdp, rng):
 @pytest.mark.parametrize("name", AVERAGE + DISCOUNTED)
 def test_what_a_policy_lacks_is_its_gaps_and_the_price_of_what_it_exceeds(name):
     cmdp = ck.load(name)
-    best, steps = ck.solve(cmdp), cmdp.criterion.steps
+    best, steps = ck.solve(cmdp), cmdp.criterion.steps_in_value
     gaps = gap_table(cmdp, best.lam)
     assert (gaps >= 0).all()
     rng = np.random.default_rng(0)

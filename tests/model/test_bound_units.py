@@ -48,7 +48,10 @@ def server(bound, per_step, sense="at_most", **criterion):
 @pytest.mark.parametrize("sense", ["at_most", "at_least"])
 def test_a_bound_per_step_means_the_same_as_its_total_and_is_changed_in_its_own_unit(criterion, steps, sense):
     each, whole = server(0.5, True, sense, **criterion), server(0.5 * steps, False, sense, **criterion)
-    assert (each.constraints[0].bound, each.constraints[0].total) == (0.5, pytest.approx(0.5 * steps, rel=1e-14))
+    assert (each.constraints[0].bound, each.constraints[0].bound_on_total) == (
+        0.5,
+        pytest.approx(0.5 * steps, rel=1e-14),
+    )
     assert each.rho.tolist() == pytest.approx(whole.rho.tolist(), rel=1e-14)
     one, other = ck.solve(each), ck.solve(whole)
     assert (one.value, one.utilities[0]) == (pytest.approx(other.value), pytest.approx(other.utilities[0]))
@@ -159,10 +162,10 @@ def test_runs_and_their_records_keep_the_unit(tmp_path):
     run = ck.learn(model, "cl-pri", episodes=30, seed=1, bounds={"cost": 0.8})
     twin = ck.learn(server(5.0, False), "cl-pri", episodes=30, seed=1, bounds={"cost": 8.0})
     assert (run.curves["violation"] == twin.curves["violation"]).all()
-    assert str(run.constraints[0]) == "cost ≤ 0.8 per step" and run.constraints[0].total == 8.0
+    assert str(run.constraints[0]) == "cost ≤ 0.8 per step" and run.constraints[0].bound_on_total == 8.0
     ck.save_record(run, tmp_path)
     (back,) = ck.load_records(tmp_path)
-    assert str(back.constraints[0]) == "cost ≤ 0.8 per step" and back.constraints[0].total == 8.0
+    assert str(back.constraints[0]) == "cost ≤ 0.8 per step" and back.constraints[0].bound_on_total == 8.0
     study, study_of_twin = ck.Study((back,)), ck.Study((twin,))
     key = "policies_within_bounds"
     assert study.summary()[0].data()[0][key] == study_of_twin.summary()[0].data()[0][key]

@@ -36,7 +36,7 @@ def test_there_is_no_horizon_to_mistake_for_one_step(criterion):
     with pytest.raises(AttributeError, match="this model has no horizon: its criterion is"):
         _ = cmdp.H
     assert not hasattr(cmdp, "H")
-    assert cmdp.steps == 1
+    assert cmdp.n_steps == 1
     assert cmdp.r.shape == (1, 2, 2)
 
 

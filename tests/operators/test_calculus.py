@@ -37,7 +37,7 @@ def instance(kind, seed):
     squeeze = (lambda x: x) if steps > 1 else (lambda x: x[0])
     mu = rng.multinomial(8, np.full(S, 1 / S)) / 8
     cmdp = ck.CMDP(squeeze(P), r=squeeze(r), mu=mu, actions=actions, **CRITERIA[kind])
-    pi = rng.multinomial(4, np.full(A, 1 / A), (cmdp.steps, S)) / 4
+    pi = rng.multinomial(4, np.full(A, 1 / A), (cmdp.n_steps, S)) / 4
     pi[:, 1] = [0.0, 0.25, 0.75]
     return cmdp, P, pi
 
@@ -76,7 +76,7 @@ def test_bellman_and_greedy_take_the_best_available_action(kind, seed):
     cmdp, P, _ = instance(kind, seed)
     V = np.array([0.5, -1.0, 2.0, 0.0, 1.5])
     gamma = Fraction(cmdp.criterion.discount or 1)
-    for h in range(cmdp.steps):
+    for h in range(cmdp.n_steps):
         for x in (None, np.arange(S * A).reshape(S, A) % 7 / 2):
             signal = exact(cmdp.r[h] if x is None else x)
             Q = signal + gamma * (exact(P[h % len(P)]) @ exact(V))
@@ -89,7 +89,7 @@ def test_bellman_and_greedy_take_the_best_available_action(kind, seed):
 def test_pushing_forward_is_the_transposed_chain(kind, seed):
     cmdp, P, pi = instance(kind, seed)
     d = np.array([0.5, 0.0, 0.25, -1.0, 0.25])
-    for h in range(cmdp.steps):
+    for h in range(cmdp.n_steps):
         expected = np.einsum("s,sa,sat->t", exact(d), exact(pi[h]), exact(P[h % len(P)]))
         close(ops.push_forward(cmdp, d, pi, h=h), expected)
 
@@ -112,7 +112,7 @@ def shares(cmdp, P, pi):
 def test_the_occupancy_solves_its_balance(kind, seed):
     cmdp, P, pi = instance(kind, seed)
     q = ops.occupancy(cmdp, pi)
-    assert q.shape == (cmdp.steps, S, A)
+    assert q.shape == (cmdp.n_steps, S, A)
     if kind == "horizon":
         d = exact(cmdp.mu)
         for h in range(4):
@@ -128,7 +128,7 @@ def test_values_of_a_policy_solve_its_bellman_equation(kind, seed):
     for x in (None, np.arange(S * A).reshape(S, A) % 5 - 2.0):
         if kind == "total" and x is not None:
             x[S - 1] = 0.0
-        signal = exact(np.broadcast_to(cmdp.r if x is None else x, (cmdp.steps, S, A)))
+        signal = exact(np.broadcast_to(cmdp.r if x is None else x, (cmdp.n_steps, S, A)))
         Q, V = ops.evaluate(cmdp, pi, x)
         if kind == "horizon":
             then = exact(np.zeros(S))

@@ -33,7 +33,7 @@ def random_graph(N: int, seed: int, **criterion: object) -> ck.CMDP:
 
 def by_linear_program(cmdp: ck.CMDP) -> float:
     """The optimal value from the balance of every state, by SciPy."""
-    gamma, steps, k = cmdp.criterion.discount or 1.0, cmdp.criterion.steps or 1.0, cmdp.kernel
+    gamma, steps, k = cmdp.criterion.discount or 1.0, cmdp.criterion.steps_in_value or 1.0, cmdp.kernel
     into = sparse.csr_array((k.prob, k.successors, k.indptr), shape=(S * A, S)).T
     balance = sparse.kron(sparse.identity(S), np.ones((1, A))) - gamma * into
     found = linprog(
@@ -54,7 +54,7 @@ def by_linear_program(cmdp: ck.CMDP) -> float:
 def test_random_graphs_agree_with_scipy(N, criterion):
     cmdp = random_graph(N, seed=N, **criterion)
     found = ck.solve(cmdp)
-    steps = cmdp.criterion.steps or 1.0
+    steps = cmdp.criterion.steps_in_value or 1.0
     assert found.value == pytest.approx(by_linear_program(cmdp), abs=1e-8 * steps)
     assert found.gap <= 1e-11 * steps
     assert (found.utilities >= cmdp.rho - 1e-9 * steps).all()

@@ -27,7 +27,7 @@ class Optimum(NamedTuple):
 
 def optimum(cmdp: CMDP) -> Optimum | None:
     """Maximise <q, r> over flows q with <q, g_n> >= rho_n; None where no flow meets the bounds."""
-    if cmdp.criterion.stationary:
+    if not cmdp.criterion.has_horizon:
         return stationary_optimum(cmdp)
     g = cmdp.g.reshape(cmdp.N, -1)
     bounds = {"A_ub": -g, "b_ub": -cmdp.rho} if cmdp.N else {}
@@ -45,7 +45,7 @@ def optimum(cmdp: CMDP) -> Optimum | None:
 
 def slater_slack(cmdp: CMDP) -> float:
     """The largest t such that one policy has <q, g_n> >= rho_n + t for every n (negative: infeasible)."""
-    if cmdp.criterion.stationary:
+    if not cmdp.criterion.has_horizon:
         return stationary_slack(cmdp)
     g = cmdp.g.reshape(cmdp.N, -1)
     flow, source = flow_equations(cmdp)
@@ -100,7 +100,7 @@ def stationary_program(cmdp: CMDP) -> tuple[FloatArray, FloatArray, int]:
 def stationary_optimum(cmdp: CMDP) -> Optimum | None:
     """As `optimum`, for discounted values and long-run averages."""
     balance, source, blocks = stationary_program(cmdp)
-    steps = cmdp.criterion.steps
+    steps = cmdp.criterion.steps_in_value
     nothing = np.zeros(cmdp.S * cmdp.A * (blocks - 1))
     g = np.array([np.append(x[0].ravel(), nothing) for x in cmdp.g]).reshape(cmdp.N, -1) * steps
     bounds = {"A_ub": -g, "b_ub": -cmdp.rho} if cmdp.N else {}
@@ -126,7 +126,7 @@ def stationary_slack(cmdp: CMDP) -> float:
     """As `slater_slack`, for discounted values and long-run averages."""
     balance, source, blocks = stationary_program(cmdp)
     nothing = np.zeros(cmdp.S * cmdp.A * (blocks - 1))
-    g = np.array([np.append(x[0].ravel(), nothing) for x in cmdp.g]) * cmdp.criterion.steps
+    g = np.array([np.append(x[0].ravel(), nothing) for x in cmdp.g]) * cmdp.criterion.steps_in_value
     answer = linprog(
         np.append(np.zeros(g.shape[1]), -1.0),
         A_ub=np.hstack([-g, np.ones((cmdp.N, 1))]),

@@ -346,7 +346,7 @@ def test_bars_of_a_comparison_are_the_totals_and_those_that_break_a_bound_are_or
     for axis, lengths in zip(axes, expected, strict=True):
         np.testing.assert_allclose([bar.get_width() for bar in axis.patches], lengths)
     bounds = [axis.get_lines()[0].get_xdata()[0] for axis in axes[1:]]
-    assert bounds == [c.total for c in cmdp.constraints]
+    assert bounds == [c.bound_on_total for c in cmdp.constraints]
     broken = [[bar.get_facecolor() == to_rgba(CHANCE) for bar in axis.patches] for axis in axes]
     assert broken == [[False, False], [False, False], [True, False]] and worth.met == (True, False)
 

@@ -148,8 +148,8 @@ def test_the_best_mean_is_marked_and_a_dagger_says_that_a_bound_is_missed_beyond
 
 def test_of_values_the_final_policies_are_marked_that_miss_a_bound():
     good, bad = (make_record("e", algo, 0, two_bounds()) for algo in ("good", "bad"))
-    inside = tuple(c.total + c.sign for c in good.constraints)
-    outside = tuple(c.total - c.sign for c in good.constraints)
+    inside = tuple(c.bound_on_total + c.sign for c in good.constraints)
+    outside = tuple(c.bound_on_total - c.sign for c in good.constraints)
     good = replace(good, policy_value=1.0, policy_utilities=inside)
     bad = replace(bad, policy_value=2.0, policy_utilities=outside)
     row = ck.Study((good, bad)).grid("policy_value").rows[0]

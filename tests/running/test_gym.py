@@ -13,7 +13,7 @@ from cmdpkit.running.gym import CostFromReward, CostFromStep, WithCost, make_env
 from gym_line import SixValues, Vector
 from instances import synthetic
 
-EPISODIC = [name for name in envs.names() if not envs.build(name).criterion.stationary]
+EPISODIC = [name for name in envs.names() if envs.build(name).criterion.has_horizon]
 GYM = [name for name in envs.names() if name.startswith("gym/")]
 
 

@@ -139,7 +139,7 @@ def solve(
         from cmdpkit.results.diagnosis import relaxations
 
         cmdp = _loaded(model, renormalise, discount, average).with_bounds(**changed)
-        report = False if cmdp.criterion.stationary else sign.update
+        report = sign.update if cmdp.criterion.has_horizon else False
         try:
             with shared.interruptible():
                 found = ck.solve(

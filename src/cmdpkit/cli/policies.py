@@ -210,7 +210,7 @@ def explain(
     from cmdpkit.results.comparison import explanation, option_table
 
     cmdp = ck.load(model)
-    when = 1 if step is None and not cmdp.criterion.stationary else step
+    when = 1 if step is None and cmdp.criterion.has_horizon else step
     found = ck.explain(cmdp, state, when, None if policy is None else ck.read_policy(policy, cmdp))
     shown = option_table(found)
     where = {"env": model, "step": found.step, "state": written_name(found.state), "reach": found.reach}

@@ -201,7 +201,7 @@ class Fitted:
         seen, worst = self.visits > 0, self._worst_values(V, sign)
         signal, criterion = self.log.ranges[m, (1 + sign) // 2], self.log.criterion
         ahead: Any
-        if criterion.stationary:
+        if not criterion.has_horizon:
             ahead = (criterion.discount or 1.0) * worst[0]
         else:
             ahead = worst[1:] @ self._weights(q) if self.T == 1 else np.repeat(worst[1:], self.S * self.A)
@@ -234,8 +234,8 @@ class Fitted:
         weighted by the flow, or equally where there is none.
         """
         log = self.log
-        if log.criterion.stationary:
-            steps, discount = log.criterion.steps or 1.0, log.criterion.discount or 1.0
+        if not log.criterion.has_horizon:
+            steps, discount = log.criterion.steps_in_value or 1.0, log.criterion.discount or 1.0
             through, y = steps * q.reshape(-1), log.x[m] + discount * V[0][log.s_next]
         elif self.T > 1:
             through, y = q.reshape(-1), log.x[m] + V[1:][log.step, log.s_next]
@@ -291,11 +291,11 @@ def values_of(cmdp: CMDP, pi: FloatArray) -> tuple[FloatArray, list[float], list
     Without a horizon q is [1, S, A], and values are [1, S] and up to a constant.
     """
     signals = [(1.0, cmdp.compact.r), *((float(sign), g) for sign, g in zip(cmdp.signs, cmdp.compact.g, strict=True))]
-    if not cmdp.criterion.stationary:
+    if cmdp.criterion.has_horizon:
         values = [sign * action_values(cmdp, x, pi)[1] for sign, x in signals]
         return flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), [float(cmdp.mu @ V[0]) for V in values], values
     q = stationary_occupancy(cmdp, pi[0])
-    totals = [sign * float((q * x[0]).sum()) * (cmdp.criterion.steps or 1.0) for sign, x in signals]
+    totals = [sign * float((q * x[0]).sum()) * (cmdp.criterion.steps_in_value or 1.0) for sign, x in signals]
     values = [sign * _relative_values(cmdp, pi[0], (pi[0] * x[0]).sum(axis=1))[None] for sign, x in signals]
     return q[None], totals, values
 

@@ -244,9 +244,11 @@ def from_log(
         log, columns, names, _declared(bounds, ranges), judged.horizon, states=states, bad=bad, duplicates=duplicates
     )
     made = Log(
-        **vars(read), constraints=tuple(replace(c.over(judged.steps), range=None) for c in bounds), criterion=judged
+        **vars(read),
+        constraints=tuple(replace(c.over(judged.steps_in_value), range=None) for c in bounds),
+        criterion=judged,
     )
-    return estimated(made, judged.stationary if stationary is None else stationary, asked=stationary is not None)
+    return estimated(made, not judged.has_horizon if stationary is None else stationary, asked=stationary is not None)
 
 
 def _declared(bounds: Iterable[Constraint], ranges: Any) -> dict[str, tuple[float, float]]:
@@ -275,7 +277,7 @@ def _judged(horizon: Any, discount: Any, criterion: Any, stationary: Any) -> Cri
     if stationary not in (None, True, False):
         raise CmdpkitError(f"stationary is {quoted(stationary)}, expected True, False or None")
     judged = criterion_of(horizon, discount, criterion, {"the log": 1})
-    if judged.stationary and stationary is False:
+    if not judged.has_horizon and stationary is False:
         raise CmdpkitError(f"stationary is False, but the criterion is {judged}, where nothing may depend on the step")
     return judged
 

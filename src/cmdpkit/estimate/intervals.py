@@ -143,7 +143,7 @@ def stated(
     ]
     utilities, safe = [], []
     for c, (low, high) in zip(constraints, totals[1:], strict=True):
-        rho = c.sign * c.total
+        rho = c.sign * c.bound_on_total
         safe.append(True if low >= rho else False if high < rho else None)
         utilities.append((float(low), float(high)) if c.sign > 0 else (float(-high), float(-low)))
     known, (states, actions) = math.isfinite(found.best), names

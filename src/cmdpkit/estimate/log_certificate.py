@@ -39,7 +39,7 @@ def certified(log: Log, T: int, pi: FloatArray, confidence: float) -> Certificat
         raise CmdpkitError(
             f"the log is judged by {log.criterion}, and certificates are for logs with a horizon: see evaluate"
         )
-    totals = [c.sign * c.total for c in log.constraints]
+    totals = [c.sign * c.bound_on_total for c in log.constraints]
     rho = np.array([scale.total_to_unit(x, H) for scale, x in zip(scales[1:], totals, strict=True)])
     unmet = int(log.open)  # the last state stands for those that the log never met
     over, S = np.append(log.terminal, np.zeros(unmet, dtype=bool)), log.S + unmet

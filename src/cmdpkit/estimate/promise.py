@@ -186,7 +186,9 @@ def _tests(log: Log, T: int, confidence: float) -> tuple[list[_Tested], tuple[in
 
 def _within(c: Constraint, x: Range) -> Range:
     """A range that ends at the bound, which is promised."""
-    return x._replace(low=max(x.low, c.total)) if c.sign > 0 else x._replace(high=min(x.high, c.total))
+    return (
+        x._replace(low=max(x.low, c.bound_on_total)) if c.sign > 0 else x._replace(high=min(x.high, c.bound_on_total))
+    )
 
 
 def _tested(
@@ -242,7 +244,7 @@ def _rated(
     """A policy with what the first part expects of it; `level` is that of the limits by which policies are ordered."""
     reward, *totals = found = half.totals(pi)[0]
     pairs, rooms = list(zip(half.log.constraints, totals, strict=True)), -_misses(half.log, found, level)
-    hopeful = all(c.sign * ((x.high if c.sign > 0 else x.low) - c.total) >= 0 for c, x in pairs)
+    hopeful = all(c.sign * ((x.high if c.sign > 0 else x.low) - c.bound_on_total) >= 0 for c, x in pairs)
     errors = np.array([x.spread(c.sign) for c, x in pairs])
     return _Chosen(margins, pi, least, rooms, reward.low, errors, hopeful, feasible)
 
@@ -288,7 +290,7 @@ class _Planner:
     def _solved(self, margins: FloatArray) -> _Chosen:
         """The best policy that keeps each bound with its own margin [N], or the nearest one where no policy does."""
         tighter = {
-            c.name: float(c.total + c.sign * margin * error)
+            c.name: float(c.bound_on_total + c.sign * margin * error)
             for c, margin, error in zip(self.cmdp.constraints, margins, self.errors, strict=True)
         }
         policy, feasible = nearest_policy(self.cmdp.with_totals(tighter))
@@ -330,8 +332,8 @@ def _shortfall(c: Constraint, x: Total, confidence: float) -> float:
     """By how much the total can miss the bound; negative if it is met for sure."""
     if np.isinf(x.error):
         return np.inf
-    slack = BOUND_MET * max(1.0, abs(c.total))
-    return (c.total - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.total) - slack
+    slack = BOUND_MET * max(1.0, abs(c.bound_on_total))
+    return (c.bound_on_total - x.below(confidence) if c.sign > 0 else x.above(confidence) - c.bound_on_total) - slack
 
 
 def _obstacle(log: Log, tests: list[_Tested]) -> tuple[_Tested, int]:
@@ -373,8 +375,8 @@ def _declined(
         f"the policy that came nearest has an estimated total of {estimate}, of which the part of the log that tests "
         f"it makes sure, with {100 * level:.4g} % confidence, only that it is {side} {tested}"
     )
-    inside = x.low - c.total if c.sign > 0 else c.total - x.high
-    if inside <= 0 < (x.high - c.total if c.sign > 0 else c.total - x.low):
+    inside = x.low - c.bound_on_total if c.sign > 0 else c.bound_on_total - x.high
+    if inside <= 0 < (x.high - c.bound_on_total if c.sign > 0 else c.bound_on_total - x.low):
         text += "; too little of what it would do was recorded there, and the worst is assumed: record more episodes"
     elif inside <= 0:
         text += (

@@ -102,7 +102,7 @@ def compare_policies(cmdp: CMDP, policies: Any) -> PolicyComparison:
     policies = _named(cmdp, policies)
     found = solve_fully(cmdp)
     lost = None
-    if not cmdp.criterion.stationary:
+    if cmdp.criterion.has_horizon:
         Q, V = priced_values(cmdp, found.lam)
         lost = np.where(cmdp.actions, V[:-1, :, None] - Q, 0.0)
     judged, differences = [], []
@@ -232,7 +232,7 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
     shown = found.policy if policy is None else policy
     check_fits(cmdp, shown)
     visited = float(reach(cmdp, shown)[h, s])
-    totals = (_endless if cmdp.criterion.stationary else _ahead)(found, h, s)
+    totals = (_ahead if cmdp.criterion.has_horizon else _endless)(found, h, s)
     priced = totals[0] + found.lam @ totals[1:]
     there, taken = np.flatnonzero(cmdp.actions[h, s]), shown.row(h, s)
     best = float(priced[there].max())
@@ -241,13 +241,13 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
         value, utilities, worth = float(totals[0, a]), cmdp.signs * totals[1:, a] + 0.0, float(priced[a])
         options.append(Option(cmdp.action_names[a], float(taken[a]), value, utilities, worth, best - worth))
     ordered = tuple(sorted(options, key=lambda x: (x.loses, -x.probability)))
-    when = None if cmdp.criterion.stationary else h + 1
+    when = h + 1 if cmdp.criterion.has_horizon else None
     return Explanation(cmdp, when, cmdp.states[s], visited, found.shadow_prices, ordered)
 
 
 def _place(cmdp: CMDP, step: int | None) -> int:
     """Where the decisions of a step stand in pi."""
-    if cmdp.criterion.stationary:
+    if not cmdp.criterion.has_horizon:
         if step is not None:
             raise CmdpkitError(
                 f"step is {quoted(step)}, but the model is judged by {cmdp.criterion.in_words}, where all steps are "

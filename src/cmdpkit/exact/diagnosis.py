@@ -183,7 +183,7 @@ def looked_at(solution: Solution, most: bool | int = MOST_SEPARATED) -> int:
     if isinstance(most, bool):
         return solution.used if most else 0
     kernel = solution.cmdp.kernel
-    transitions = len(kernel.prob) * solution.cmdp.steps // kernel.T
+    transitions = len(kernel.prob) * solution.cmdp.n_steps // kernel.T
     return min(most, MOST_WORK // max(transitions, 1))
 
 
@@ -208,7 +208,7 @@ def _separation(
     solution: Solution, pool: Pool, everything: CMDP, used: tuple[int, int, int], threads: Threads
 ) -> Separation | None:
     """What forbidding one action costs; None where totals need not be finite without it."""
-    cmdp, (h, s, a), endless = solution.cmdp, used, solution.cmdp.criterion.stationary
+    cmdp, (h, s, a), endless = solution.cmdp, used, not solution.cmdp.criterion.has_horizon
     policy = solution.policy.policies[0] if isinstance(solution.policy, Mixture) else solution.policy
     place = (None if endless else h + 1, cmdp.states[s], cmdp.action_names[a], float(policy.row(h, s)[a]))
     mask = cmdp.actions.copy()

@@ -124,13 +124,13 @@ class StationarySolution(Solution):
     @property
     def value_per_step(self) -> float | None:
         """The value per step: times 1 - discount, or the average itself; None for totals."""
-        steps = self.cmdp.criterion.steps
+        steps = self.cmdp.criterion.steps_in_value
         return None if steps is None else self.value / steps
 
     @property
     def utilities_per_step(self) -> FloatArray | None:
         """The utilities per step, [N]; None for totals."""
-        steps = self.cmdp.criterion.steps
+        steps = self.cmdp.criterion.steps_in_value
         return None if steps is None else self.utilities / steps
 
     @cached_property

@@ -130,7 +130,7 @@ def solve(
     refuse_threads(cmdp, threads)
     for name, given in (("bridge", bridge), ("one_class", one_class or None)):
         if given is not None and cmdp.criterion.kind != "average":
-            what = f"the criterion is {cmdp.criterion}" if cmdp.criterion.stationary else "the model has a horizon"
+            what = "the model has a horizon" if cmdp.criterion.has_horizon else f"the criterion is {cmdp.criterion}"
             raise CmdpkitError(
                 f"{name} is {given!r}, but {what}: it is for long-run averages only. Leave it out, or judge the model "
                 'by long-run averages (criterion="average"; on the command line --average)'
@@ -154,7 +154,7 @@ def solve(
 
 def refuse_threads(cmdp: CMDP, threads: Threads) -> None:
     """Threads are only for models with a horizon: an error if they are given for another."""
-    if threads is not None and cmdp.criterion.stationary:
+    if threads is not None and not cmdp.criterion.has_horizon:
         raise CmdpkitError(f"threads is {threads!r}, which is for models with a horizon; leave it out for this model")
 
 
@@ -171,7 +171,7 @@ def _check(cmdp: CMDP, method: str) -> None:
     check_model(cmdp)
     if method not in METHODS:
         raise CmdpkitError(f"method is {method!r}, expected one of {', '.join(METHODS)}")
-    if method == "lp" and cmdp.criterion.stationary:
+    if method == "lp" and not cmdp.criterion.has_horizon:
         raise CmdpkitError("method is 'lp', which is for models with a horizon; use 'auto' or 'columns'")
 
 
@@ -238,7 +238,7 @@ class _Candidate:
         """The answer for the user."""
         cmdp, units, found = self.cmdp, self.pool.units, self.found
         value = float(found.totals[0])  # its rounding is counted in the gap; in small models it is computed once more
-        if cmdp.criterion.stationary and cmdp.S <= MAX_EVALUATED and isinstance(found.policy, Policy):
+        if not cmdp.criterion.has_horizon and cmdp.S <= MAX_EVALUATED and isinstance(found.policy, Policy):
             value = float(evaluate(cmdp, found.policy).v)
         answer = {
             "cmdp": cmdp,
@@ -252,7 +252,7 @@ class _Candidate:
             "method": self.method,
             "seconds": seconds,
         }
-        if cmdp.criterion.stationary:
+        if not cmdp.criterion.has_horizon:
             return StationarySolution(**answer, attained=found.attained, notes=found.notes)
         return Solution(**answer)
 

@@ -118,7 +118,7 @@ def columns_of(
     bridge: float = BRIDGE,
 ) -> Pool:
     """A pool for a model; ``band`` as in `Columns`, ``ranges`` (with a horizon) if known, ``bridge`` for averages."""
-    if not cmdp.criterion.stationary:
+    if cmdp.criterion.has_horizon:
         return Columns(Horizon(cmdp, ranges, threads), band)
     c, criterion = cmdp.compact, cmdp.criterion
     model = (cmdp.rows, c.r[0], c.g[:, 0], c.mu, c.allowed[0], criterion.kind)

@@ -59,7 +59,7 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
     """The range of constraint n."""
     c = cmdp.constraints[n]
     worst, best = (c.sign * float(x) + 0.0 for x in (alone.worst[1 + n], alone.best[1 + n]))
-    if cmdp.criterion.stationary:  # there the range is known approximately
+    if not cmdp.criterion.has_horizon:  # there the range is known approximately
         g = cmdp.compact.g[n]
         try:
             worst = -c.sign * solve_fully(subject_to(cmdp, [], -g)).value + 0.0

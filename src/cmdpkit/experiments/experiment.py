@@ -48,7 +48,7 @@ class ExperimentProblem:
     @property
     def criterion(self) -> str:
         """What is judged: totals over the "horizon", or something that is learned in steps instead of episodes."""
-        stationary = isinstance(self.world, CMDP) and self.world.criterion.stationary
+        stationary = isinstance(self.world, CMDP) and not self.world.criterion.has_horizon
         return self.world.criterion.kind if stationary else "horizon"  # type: ignore[union-attr]
 
     @property

@@ -215,7 +215,7 @@ def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
         head.fail("there are no lines '# states = ...' above the data; give the model too: read_policy(path, model)")
     if cmdp is not None:
         if "horizon" not in head and "stationary" not in head:
-            sheet.head.update({"horizon": cmdp.steps} if "step" in sheet.columns else {"stationary": True})
+            sheet.head.update({"horizon": cmdp.n_steps} if "step" in sheet.columns else {"stationary": True})
         sheet.head.setdefault("states", names_entry(cmdp.states))
         sheet.head.setdefault("actions", names_entry(cmdp.action_names))
     head.only(HEAD[:2], (*LENGTH, *HEAD, "rows"))
@@ -268,7 +268,7 @@ def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> 
     place, action, p = entries.place, entries.action, np.array(entries.p, dtype=float)
     covered = np.unique(place)
     one_action: Sequence[int] = ()
-    if cmdp is not None and cmdp.S == S and H in (1, cmdp.steps) and len(forced(cmdp)) in (1, H):
+    if cmdp is not None and cmdp.S == S and H in (1, cmdp.n_steps) and len(forced(cmdp)) in (1, H):
         only = np.broadcast_to(forced(cmdp), (H, S)).reshape(-1)
         one_action = np.setdiff1d(np.flatnonzero(only >= 0), covered).tolist()
     if len(covered) + len(one_action) < H * S:  # seen before any array of this size is made

@@ -66,15 +66,15 @@ class Spec:
         """What a learner is told of a model; with `allowed` [H, S, A] it is confined to those actions."""
         criterion, scales = cmdp.criterion, cmdp.utility_scales
         usable = cmdp.actions if allowed is None else allowed & cmdp.actions
-        if not criterion.stationary:
+        if criterion.has_horizon:
             rho = [scale.total_to_unit(x, cmdp.H) for scale, x in zip(scales, cmdp.rho, strict=True)]
             return cls(cmdp.H, cmdp.S, cmdp.A, K, np.array(rho), usable, is_stationary(cmdp))
-        if criterion.steps is None:
+        if criterion.steps_in_value is None:
             raise CmdpkitError(
                 "learning is for models with a horizon, a discount or the criterion 'average', but the criterion of "
                 "this one is 'total'; give it a discount, or solve it with cmdpkit.solve"
             )
-        rho = [scale.to_unit(x) for scale, x in zip(scales, cmdp.rho / criterion.steps, strict=True)]
+        rho = [scale.to_unit(x) for scale, x in zip(scales, cmdp.rho / criterion.steps_in_value, strict=True)]
         restart = 0.0 if criterion.discount is None else 1.0 - criterion.discount
         return cls(1, cmdp.S, cmdp.A, K, np.array(rho), usable, True, criterion=criterion.kind, restart=restart)
 

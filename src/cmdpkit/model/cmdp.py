@@ -30,6 +30,7 @@ from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel, Ro
 from cmdpkit.model.validate import (
     Name,
     Positions,
+    Renamed,
     action_mask,
     frozen,
     index_of,
@@ -130,6 +131,8 @@ class CMDP(Shown):
     outcomes: Outcomes | None  # what single steps bring, where a signal varies between outcomes of one action
     exact: tuple[str, ...]  # names of the signals of which single episodes are known, and not only means
 
+    steps = Renamed("n_steps")
+
     def __init__(
         self,
         P: Any,
@@ -175,7 +178,7 @@ class CMDP(Shown):
         for c, (low, _) in zip(constraints, ends[1:], strict=True):
             c.without_range(low, allowed)  # which refuses what lies outside
         constraints = tuple(
-            c.over(judged.steps).without_range(high, allowed)
+            c.over(judged.steps_in_value).without_range(high, allowed)
             for c, (_, high) in zip(constraints, ends[1:], strict=True)
         )
         vars(self).update(
@@ -206,7 +209,7 @@ class CMDP(Shown):
         kernel = kernel.masked(allowed)
         kernel, correction = (kernel.renormalised(), 0.0) if renormalise else corrected_rows(kernel, tolerance)
         kernel.check(allowed, lambda t, s, a: self._place(t, s, a, kernel.T))
-        steps = judged.steps or S
+        steps = judged.steps_in_value or S
         called = ["r", *(f"signal of {quoted(c.name)} " for c in constraints)]
         for what, (low, high) in zip(called, ends if outcomes else (), strict=outcomes is not None):
             read_signal(what, np.where(np.abs(low) > np.abs(high), low, high), allowed, steps, self._place)
@@ -225,16 +228,16 @@ class CMDP(Shown):
         kernel = self.kernel
         for c, x in zip(self.constraints, g, strict=True):
             self._check_bound(c, x)
-        rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
+        rho = np.array([c.sign * c.bound_on_total for c in self.constraints], dtype=float)
         compact = Compact(kernel.indptr, kernel.successors, kernel.prob, r, g, allowed, self.mu)
         vars(self).update(rho=frozen(rho), compact=compact, signals=Signals(readonly(r), readonly(g)))
 
     def _check_bound(self, c: Constraint, signal: FloatArray) -> None:
         """Refuse a bound that is so far from every total of its signal [T, S, A] that differences overflow."""
-        if abs(c.total) <= LARGEST_BOUND:
+        if abs(c.bound_on_total) <= LARGEST_BOUND:
             return
-        largest = max(LARGEST_BOUND, 4 * (self.criterion.steps or self.S) * float(np.abs(signal).max()))
-        if not abs(c.total) <= largest:
+        largest = max(LARGEST_BOUND, 4 * (self.criterion.steps_in_value or self.S) * float(np.abs(signal).max()))
+        if not abs(c.bound_on_total) <= largest:
             raise CmdpkitError(
                 f"constraint {quoted(c.name)}: bound is {c.bound:g}{c.unit}, expected at most {largest / c.scale:.3g} "
                 "in size; leave a constraint out that is not to bind"
@@ -252,14 +255,14 @@ class CMDP(Shown):
 
     def need_horizon(self, purpose: str) -> None:
         """Raise a CmdpkitError unless the model has a horizon; `purpose` says what needs one."""
-        if self.criterion.stationary:
+        if not self.criterion.has_horizon:
             raise CmdpkitError(
                 f"{purpose} needs a horizon, but the model is judged by {self.criterion.in_words}; with bounds per "
                 "step, cmdp.with_criterion(horizon=...) is the same model over so many steps"
             )
 
     @property
-    def steps(self) -> int:
+    def n_steps(self) -> int:
         """Length of the step axis of the arrays: H, or 1 where there is no horizon."""
         return self.criterion.horizon or 1
 
@@ -278,22 +281,22 @@ class CMDP(Shown):
     @property
     def P(self) -> FloatArray:
         """Transition probabilities [H, S, A, S]; refused where that would not fit in memory."""
-        return self.kernel.dense(self.steps)
+        return self.kernel.dense(self.n_steps)
 
     @property
     def r(self) -> FloatArray:
         """Reward [H, S, A], in the user's units."""
-        return np.broadcast_to(self.compact.r, (self.steps, self.S, self.A))
+        return np.broadcast_to(self.compact.r, (self.n_steps, self.S, self.A))
 
     @property
     def g(self) -> FloatArray:
         """Utilities [N, H, S, A], in the user's units; the negative of an "at most" constraint's cost."""
-        return np.broadcast_to(self.compact.g, (self.N, self.steps, self.S, self.A))
+        return np.broadcast_to(self.compact.g, (self.N, self.n_steps, self.S, self.A))
 
     @property
     def actions(self) -> BoolArray:
         """Which actions exist, [H, S, A]."""
-        return np.broadcast_to(self.compact.allowed, (self.steps, self.S, self.A))
+        return np.broadcast_to(self.compact.allowed, (self.n_steps, self.S, self.A))
 
     @property
     def signs(self) -> FloatArray:
@@ -389,8 +392,8 @@ class CMDP(Shown):
     def restrict(self, actions: Any) -> CMDP:
         """The same problem with only those of its actions for which ``actions``, [S, A] or [H, S, A], is true."""
         allowed = action_mask(actions, self.S, self.A) & self.compact.allowed
-        if len(allowed) not in (1, self.steps):
-            expected = "1" if self.criterion.stationary else f"1 or {self.steps}"
+        if len(allowed) not in (1, self.n_steps):
+            expected = f"1 or {self.n_steps}" if self.criterion.has_horizon else "1"
             raise CmdpkitError(f"actions has {len(allowed)} steps, expected {expected}")
         empty = np.argwhere(~allowed.any(axis=-1))
         if len(empty):
@@ -505,8 +508,8 @@ class CMDP(Shown):
 
     def fingerprint(self) -> str:
         """SHA-256 of the problem and its names, without the grid, numbers of missing actions, and signs of zeros."""
-        judged: Any = self.criterion if self.criterion.stationary else self.H
-        bounds = tuple(replace(c, bound=c.total, per_step=False) for c in self.constraints)
+        judged: Any = self.H if self.criterion.has_horizon else self.criterion
+        bounds = tuple(replace(c, bound=c.bound_on_total, per_step=False) for c in self.constraints)
         digest = hashlib.sha256(repr((judged, self.kernel.shape, bounds)).encode())
         if any(c.per_step for c in self.constraints):
             digest.update(repr([c.per_step for c in self.constraints]).encode())

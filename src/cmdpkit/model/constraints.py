@@ -10,7 +10,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.model.validate import numbers, table
+from cmdpkit.model.validate import Renamed, numbers, table
 
 Sense = Literal["at_least", "at_most"]
 SENSES: dict[str, Sense] = {  # every way in which a sense may be written
@@ -29,7 +29,7 @@ class Constraint:
 
     ``signal`` is what is added up: an array [S, A] or [H, S, A], or for `CMDP.from_function` a function of
     (state, action), to which ``h`` and ``s_next`` may be added. With ``per_step`` the bound is given per step. It is
-    shown and changed per step too, and ``total`` is what it means for the value by the model's criterion.
+    shown and changed per step too, and ``bound_on_total`` is what it means for the value by the model's criterion.
 
     ``range`` declares the smallest and the largest value that the signal can have in a single step. Promises from logs
     and learning in Gymnasium environments rest on it. A `CMDP` knows its signals: it checks that they lie in the
@@ -41,8 +41,13 @@ class Constraint:
     bound: float  # in the user's unit, which is per step if ``per_step``
     signal: Any = field(default=None, compare=False, repr=False)  # what is added up
     per_step: bool = False  # whether the bound is per step
-    steps: float | None = field(default=None, compare=False)  # how many steps a value counts, where a model says so
+    steps_in_value: float | None = field(
+        default=None, compare=False
+    )  # how many steps a value counts, where a model says so
     range: tuple[float, float] | None = field(default=None, compare=False)  # declared range of the signal
+
+    total = Renamed("bound_on_total")
+    steps = Renamed("steps_in_value")
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -78,15 +83,15 @@ class Constraint:
                 f"constraint {quoted(self.name)} is per step, but the criterion is 'total', where runs differ in "
                 "length; give its bound for the total"
             )
-        return replace(self, steps=steps)
+        return replace(self, steps_in_value=steps)
 
     @property
     def scale(self) -> float:
         """How many units of the total one unit of the bound is: the steps of a bound per step, otherwise 1."""
-        return (self.steps or 1.0) if self.per_step else 1.0
+        return (self.steps_in_value or 1.0) if self.per_step else 1.0
 
     @property
-    def total(self) -> float:
+    def bound_on_total(self) -> float:
         """The bound on the value by the model's criterion; differs from ``bound`` where that is per step."""
         return self.bound * self.scale
 

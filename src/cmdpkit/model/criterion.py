@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model.validate import horizon_of
+from cmdpkit.model.validate import Renamed, horizon_of
 
 Kind = Literal["finite", "discounted", "average", "total"]
 
@@ -24,13 +24,16 @@ class Criterion:
     horizon: int | None = None  # number of steps, of "finite"
     discount: float | None = None  # weight of a step relative to the one before, of "discounted"
 
-    @property
-    def stationary(self) -> bool:
-        """Whether there is no horizon, so that one decision per state is enough."""
-        return self.kind != "finite"
+    stationary = Renamed("not has_horizon")
+    steps = Renamed("steps_in_value")
 
     @property
-    def steps(self) -> float | None:
+    def has_horizon(self) -> bool:
+        """Whether values count a given number of steps; otherwise one decision per state is enough."""
+        return self.kind == "finite"
+
+    @property
+    def steps_in_value(self) -> float | None:
         """How many steps a value counts: a bound per step is multiplied by it. None for totals, where it varies."""
         if self.kind == "finite":
             return float(self.horizon or 0)

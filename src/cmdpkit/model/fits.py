@@ -95,14 +95,14 @@ def check_fits(cmdp: CMDP, policy: Policy) -> None:
     """Raise CmdpkitError unless a policy has the sizes and names of a model and uses only its actions."""
     check_model(cmdp)
     check_policy(policy)
-    if policy.is_stationary != cmdp.criterion.stationary:
+    if policy.is_stationary == cmdp.criterion.has_horizon:
         has, needs = ("stationary", "one for every step: policy.repeated(H)")
-        if cmdp.criterion.stationary:
+        if not cmdp.criterion.has_horizon:
             has, needs = (f"for {policy.horizon} steps", "a stationary one: Policy.stationary(pi)")
         judged = cmdp.criterion.in_words
         raise CmdpkitError(f"the policy is {has}, but the model is judged by {judged}, which needs {needs}")
-    if policy.shape != (cmdp.steps, cmdp.S, cmdp.A):
-        sizes = (cmdp.steps, cmdp.S, cmdp.A)
+    if policy.shape != (cmdp.n_steps, cmdp.S, cmdp.A):
+        sizes = (cmdp.n_steps, cmdp.S, cmdp.A)
         raise CmdpkitError(
             f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}; give a policy that was made for this "
             "model"
@@ -114,7 +114,7 @@ def check_fits(cmdp: CMDP, policy: Policy) -> None:
     found = forbidden(policy.decisions, cmdp.compact.allowed)
     if found is not None:
         h, s, a = found
-        at = "" if cmdp.criterion.stationary else f" at step {h + 1}"
+        at = f" at step {h + 1}" if cmdp.criterion.has_horizon else ""
         p = policy.row(h, s)[a]
         raise CmdpkitError(
             f"the policy gives action {cmdp.action_names[a]!r} probability {p}{at} in state {cmdp.states[s]!r}, where "
@@ -130,9 +130,9 @@ EXPECTED_ANSWER = "expected the name of an action, or {action: probability}"
 def decisions_of(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
     """The decisions of a rule for a model, and for how many steps they are; `Policy.of` describes the rules."""
     if isinstance(rule, Mapping):
-        return _of_mapping(cmdp, rule), cmdp.steps
+        return _of_mapping(cmdp, rule), cmdp.n_steps
     if callable(rule):
-        return _of_function(cmdp, rule), cmdp.steps
+        return _of_function(cmdp, rule), cmdp.n_steps
     return _of_array(cmdp, rule)
 
 
@@ -210,12 +210,12 @@ def _of_mapping(cmdp: CMDP, rule: Mapping[Any, Any]) -> Decisions:
 
 def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
     ask, step = read_state_function("the rule", rule)
-    if step is not None and cmdp.criterion.stationary:
+    if step is not None and not cmdp.criterion.has_horizon:
         raise CmdpkitError(
             f"the rule takes {step}, the step, but the model is judged by {cmdp.criterion.in_words}, which needs "
             "a rule of the state alone"
         )
-    answers = _Answers(cmdp, 1 if step is None else cmdp.steps)
+    answers = _Answers(cmdp, 1 if step is None else cmdp.n_steps)
     open_to_choice = answers.choice < 0
     for s, name in enumerate(cmdp.states):
         for h in np.flatnonzero(open_to_choice[:, s]).tolist():
@@ -239,9 +239,9 @@ def _of_array(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
         return _of_choices(cmdp, array)
     table = numbers("pi", rule, copy=False)
     if table.ndim == 2 and table.shape == (cmdp.S, cmdp.A):
-        return of_table(table[None]), cmdp.steps
+        return of_table(table[None]), cmdp.n_steps
     if table.ndim != 3 or 0 in table.shape:
-        sizes = f"(H, S, A) = {(cmdp.steps, cmdp.S, cmdp.A)}, or (S, A) for the same decisions at every step"
+        sizes = f"(H, S, A) = {(cmdp.n_steps, cmdp.S, cmdp.A)}, or (S, A) for the same decisions at every step"
         raise CmdpkitError(f"pi has shape {table.shape}, expected {sizes}")
     return of_table(table), len(table)
 
@@ -250,7 +250,7 @@ def _holds_indices(cmdp: CMDP, array: NDArray[Any]) -> bool:
     """Whether an array of whole numbers holds indices of actions; refused where it could be something else."""
     if array.ndim == 3:
         return False
-    may_be_choices = array.shape in ((cmdp.S,), (cmdp.steps, cmdp.S))
+    may_be_choices = array.shape in ((cmdp.S,), (cmdp.n_steps, cmdp.S))
     if array.shape == (cmdp.S, cmdp.A) and may_be_choices:
         raise CmdpkitError(
             f"the rule is an array of whole numbers of shape {array.shape}, which could be actions (H, S) or "
@@ -277,8 +277,8 @@ def _indices(cmdp: CMDP, names: NDArray[Any]) -> IntArray:
 
 
 def _of_choices(cmdp: CMDP, indices: IntArray) -> tuple[Decisions, int]:
-    if indices.shape not in ((cmdp.S,), (cmdp.steps, cmdp.S)):
-        sizes = f"({cmdp.S},), one per state, or (H, S) = {(cmdp.steps, cmdp.S)}"
+    if indices.shape not in ((cmdp.S,), (cmdp.n_steps, cmdp.S)):
+        sizes = f"({cmdp.S},), one per state, or (H, S) = {(cmdp.n_steps, cmdp.S)}"
         raise CmdpkitError(f"the rule has actions in an array of shape {indices.shape}, expected {sizes}")
     none = np.zeros((0, 2), dtype=np.int64), np.zeros((0, cmdp.A))
-    return of_rows(np.atleast_2d(indices), *none), cmdp.steps
+    return of_rows(np.atleast_2d(indices), *none), cmdp.n_steps

@@ -193,7 +193,7 @@ class _Exploration:
             self.successors, self.signals = OutcomeRows(outcome, names, **fixed), []
             self.drawn = [True] * (1 + len(names))
         for f in (self.successors.step, *self.signals):
-            if f.on_step and judged.stationary:
+            if f.on_step and not judged.has_horizon:
                 raise _no_steps(f.what, judged)
         every_step = self.horizon or 1
         self.T = every_step if self.successors.step.on_step else 1
@@ -204,7 +204,7 @@ class _Exploration:
         self.open_steps = 1  # for how many steps the available actions are told apart
         if callable(described.actions):
             self.actions, step = read_state_function("actions", described.actions)
-            if step and judged.stationary:
+            if step and not judged.has_horizon:
                 raise _no_steps("actions", judged)
             self.open_steps = every_step if step else 1
         self.fixed = [] if callable(described.actions) else _different("actions", "an action", described.actions)

@@ -126,7 +126,7 @@ class FunctionModel:
         self.criterion = criterion_of(**judged, lengths={})
         if self.criterion.kind == "total":
             raise CmdpkitError("criterion is 'total', which models by functions do not have; give a discount")
-        self.constraints = tuple(c.over(self.criterion.steps) for c in listed(constraints))
+        self.constraints = tuple(c.over(self.criterion.steps_in_value) for c in listed(constraints))
         self.N, self.K = len(self.constraints), 1 + len(self.constraints)
         for c in self.constraints:
             if c.signal is not None:
@@ -165,7 +165,7 @@ class FunctionModel:
     @property
     def rho(self) -> FloatArray:
         """Thresholds of the utilities, [N]."""
-        return np.array([c.sign * c.total for c in self.constraints], dtype=float)
+        return np.array([c.sign * c.bound_on_total for c in self.constraints], dtype=float)
 
     def with_bounds(self, /, **bounds: float) -> Any:
         """The same model with other bounds, by constraint name."""

@@ -130,7 +130,7 @@ class Policy(Shown):
         if isinstance(rule, (str, os.PathLike)):
             return showing.read_policy(rule, cmdp)
         if isinstance(rule, Policy):
-            repeats = rule.is_stationary and not cmdp.criterion.stationary
+            repeats = rule.is_stationary and cmdp.criterion.has_horizon
             policy = rule.repeated(cmdp.H) if repeats else rule
             ordered = in_order(cmdp, policy)
             if ordered is policy.decisions:
@@ -179,7 +179,7 @@ class Policy(Shown):
     def fitting(cls, cmdp: CMDP, decisions: Decisions, H: int) -> Policy:
         """Decisions for H steps as a policy of a model, whose names they get; refused unless they fit."""
         made = object.__new__(cls)
-        stationary = cmdp.criterion.stationary
+        stationary = not cmdp.criterion.has_horizon
         made._set(decisions, H, (), (), stationary)
         check_fits(cmdp, made)
         vars(made).update(states=cmdp.states, action_names=cmdp.action_names)
@@ -230,7 +230,7 @@ class Policy(Shown):
     def uniform(cls, cmdp: CMDP) -> Policy:
         """Every action that exists, equally likely."""
         allowed = cmdp.compact.allowed.astype(float)
-        return cls.fitting(cmdp, of_table(allowed / allowed.sum(axis=-1, keepdims=True)), cmdp.steps)
+        return cls.fitting(cmdp, of_table(allowed / allowed.sum(axis=-1, keepdims=True)), cmdp.n_steps)
 
     # -- what it decides -------------------------------------------------------------------------------------
 

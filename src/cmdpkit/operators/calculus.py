@@ -78,7 +78,7 @@ def evaluate(cmdp: CMDP, policy: Any, x: ArrayLike | None = None) -> ActionValue
     ([[2.625, 0.0], [1.5, 0.0]], [[3.5, 1.75], [0.0, 5.5]])
     """
     policy, x = _policy(cmdp, policy), _signal(cmdp, x)
-    if not cmdp.criterion.stationary:
+    if cmdp.criterion.has_horizon:
         Q, V = policies.action_values(cmdp, x, policy.pi)
         return ActionValues(Q, V[:-1])
     here: FloatArray = (policy.pi[0] * x[0]).sum(axis=1)
@@ -134,7 +134,7 @@ def resolvent(cmdp: CMDP, policy: Any, x: ArrayLike, *, adjoint: bool = False) -
     >>> resolvent(cmdp, [0, 0], [1.0, 0.0], adjoint=True).round(12).tolist()
     [1.333333333333, 0.666666666667]
     """
-    if not cmdp.criterion.stationary:
+    if cmdp.criterion.has_horizon:
         raise CmdpkitError(
             "a model with a horizon has no resolvent: evaluate(cmdp, policy, x) has the values of a signal, and "
             "occupancy(cmdp, policy) the flow from the start"
@@ -167,9 +167,9 @@ def _policy(cmdp: CMDP, policy: Any) -> Policy:
     """A policy; whole numbers are actions, also where their shape would fit probabilities."""
     if isinstance(policy, (list, tuple, np.ndarray)):
         given = np.asarray(policy)
-        if given.dtype.kind in "iu" and given.shape in ((cmdp.S,), (cmdp.steps, cmdp.S)):
+        if given.dtype.kind in "iu" and given.shape in ((cmdp.S,), (cmdp.n_steps, cmdp.S)):
             nowhere = np.zeros((0, 2), dtype=np.int64), np.zeros((0, cmdp.A))
-            return Policy.fitting(cmdp, of_rows(given.reshape(-1, cmdp.S), *nowhere), cmdp.steps)
+            return Policy.fitting(cmdp, of_rows(given.reshape(-1, cmdp.S), *nowhere), cmdp.n_steps)
     return Policy.of(cmdp, policy)
 
 
@@ -177,7 +177,7 @@ def _signal(cmdp: CMDP, x: ArrayLike | None) -> FloatArray:
     """A signal [1 or H, S, A]; the reward if none is given."""
     if x is None:
         return cmdp.compact.r
-    given, shape = numbers("x", x, copy=False), (cmdp.steps, cmdp.S, cmdp.A)
+    given, shape = numbers("x", x, copy=False), (cmdp.n_steps, cmdp.S, cmdp.A)
     if given.ndim > 3 or any(m not in (1, n) for m, n in zip(given.shape[::-1], shape[::-1], strict=False)):
         raise CmdpkitError(
             f"x has shape {given.shape}, expected one that broadcasts to {shape}, steps, states, actions"
@@ -195,5 +195,5 @@ def _states(cmdp: CMDP, name: str, x: ArrayLike) -> FloatArray:
 
 
 def _check_step(cmdp: CMDP, h: int) -> None:
-    if not 0 <= h < cmdp.steps:
-        raise CmdpkitError(f"h is {h}, expected a step from 0 to {cmdp.steps - 1}")
+    if not 0 <= h < cmdp.n_steps:
+        raise CmdpkitError(f"h is {h}, expected a step from 0 to {cmdp.n_steps - 1}")

@@ -241,7 +241,7 @@ def stationary_occupancy(cmdp: CMDP, pi: FloatArray) -> FloatArray:
 def stationary_values(cmdp: CMDP, pi: FloatArray) -> tuple[float, FloatArray]:
     """v and the utilities w [N] (not the user's sense) of pi [S, A], in the criterion's own unit."""
     q = stationary_occupancy(cmdp, pi)
-    steps = cmdp.criterion.steps or 1.0
+    steps = cmdp.criterion.steps_in_value or 1.0
     w = np.array([float((q * x[0]).sum()) * steps for x in cmdp.compact.g])
     return float((q * cmdp.compact.r[0]).sum()) * steps, w
 

@@ -27,7 +27,7 @@ def markov(cmdp: CMDP, mixture: Mixture) -> Policy:
     if not isinstance(mixture, Mixture):
         raise CmdpkitError(f"mixture is a {type(mixture).__name__}, expected a Mixture: Mixture(policies, weights)")
     _refuse_average(cmdp)
-    if cmdp.criterion.stationary:
+    if not cmdp.criterion.has_horizon:
         return from_occupancy(cmdp, occupancy(cmdp, mixture), mixture.policies[0].pi)
     return Policy.fitting(cmdp, of_steps(_by_step(cmdp, mixture)), cmdp.H)
 

@@ -54,7 +54,7 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
         v = float(policy.weights @ [p.v for p in parts])
         return Values(v, np.array([policy.weights @ [p.w[n] for p in parts] for n in range(cmdp.N)]))
     check_fits(cmdp, policy)
-    if cmdp.criterion.stationary:
+    if not cmdp.criterion.has_horizon:
         from cmdpkit.operators.chains import stationary_values
 
         v, w = stationary_values(cmdp, policy.table(0))
@@ -141,7 +141,7 @@ def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     if not isinstance(policy, Policy):
         return _mixed(cmdp, policy, occupancy)
     check_fits(cmdp, policy)
-    if cmdp.criterion.stationary:
+    if not cmdp.criterion.has_horizon:
         from cmdpkit.operators.chains import stationary_occupancy
 
         return stationary_occupancy(cmdp, policy.table(0))[None]
@@ -152,7 +152,7 @@ def reach(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     """The sums over a of the occupancy, [H, S] or [1, S]; it takes a fraction of the memory."""
     if not isinstance(policy, Policy):
         return _mixed(cmdp, policy, reach)
-    if cmdp.criterion.stationary:
+    if not cmdp.criterion.has_horizon:
         shares: FloatArray = occupancy(cmdp, policy).sum(axis=-1)
         return shares
     check_fits(cmdp, policy)
@@ -225,4 +225,4 @@ def _work(cmdp: CMDP) -> int:
 
 def _choices_work(cmdp: CMDP) -> int:
     """Inner loops of a pass over all steps, for a policy that draws rarely."""
-    return cmdp.steps * (cmdp.S + cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A)
+    return cmdp.n_steps * (cmdp.S + cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A)

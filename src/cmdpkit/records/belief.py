@@ -36,7 +36,7 @@ def belief_of(counted: Counted, constraints: tuple[Constraint, ...], policy: Pol
     tried = allowed & np.broadcast_to(counts.visits.reshape(T, S, A) > 0, allowed.shape)
     seen = np.asarray(tried.any(axis=-1, keepdims=True))
     signed = [
-        replace(c, signal=c.sign * (means[..., 1 + n] * scale.span + scale.low), steps=None, range=None)
+        replace(c, signal=c.sign * (means[..., 1 + n] * scale.span + scale.low), steps_in_value=None, range=None)
         for n, (c, scale) in enumerate(zip(constraints, scales[1:], strict=True))
     ]
     return CMDP(

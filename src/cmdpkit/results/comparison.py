@@ -92,7 +92,7 @@ def comparison(found: PolicyComparison) -> RenderableType:
         parts += [EMPTY_LINE, Text(text), EMPTY_LINE, TerminalTable(difference_table(rows[:MOST_DIFFERENCES]))]
         if len(rows) > MOST_DIFFERENCES:
             parts.append(Text(f"… and {len(rows) - MOST_DIFFERENCES:,} more", style=QUIET))
-    elif found.optimum.cmdp.criterion.stationary:
+    elif not found.optimum.cmdp.criterion.has_horizon:
         parts += [EMPTY_LINE, Text("Without a horizon, differences are not listed decision by decision.", style=QUIET)]
     else:
         parts += [EMPTY_LINE, Text("No decision costs anything at the prices of the bounds.")]
@@ -167,7 +167,7 @@ def spread_table(played: Simulation) -> Table[Spread]:
         numbers("mean", "mean", "The mean over the episodes.", lambda x: x.mean),
         *(_quantile(i, name) for i, name in enumerate(at)),
         numbers("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(bounded),
-                data=lambda key, c: {key: None if c is None else c.total}),
+                data=lambda key, c: {key: None if c is None else c.bound_on_total}),
         Column("missed", "episodes beyond it", "How often an episode misses the bound, with an interval of 95 %.",
                lambda x: x.missed, each(lambda x: f"{percent(x.low)} to {percent(x.high)}"), "right",
                data=lambda key, x: {key: None if x is None else x._asdict()}),
@@ -187,11 +187,11 @@ def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
     known_by = "means" if name in played.of_means else "outcomes"
     if c is None:
         return Spread(name, mean, quantiles, None, None, None, known_by)
-    countable = known_by == "outcomes" and not played.cmdp.criterion.stationary and name in played.cmdp.exact
+    countable = known_by == "outcomes" and played.cmdp.criterion.has_horizon and name in played.cmdp.exact
     counted = exact_distribution(played.cmdp, played.policy, name) if countable else None
     side = "above" if c.sense == "at_most" else "below"
-    exact = None if counted is None else getattr(counted, side)(c.total)
-    return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.total), exact, known_by)
+    exact = None if counted is None else getattr(counted, side)(c.bound_on_total)
+    return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.bound_on_total), exact, known_by)
 
 
 def simulation(name: str, played: Simulation) -> RenderableType:

@@ -402,7 +402,7 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
     constraints = group.records[0].constraints
     signs, bounds = (
         np.array([float(x) for x in column])
-        for column in ([c.sign for c in constraints], [c.total for c in constraints])
+        for column in ([c.sign for c in constraints], [c.bound_on_total for c in constraints])
     )
     misses = signs * (bounds - np.array(utilities, dtype=float).reshape(len(utilities), len(constraints)))
     return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
@@ -421,7 +421,7 @@ def misses_bounds(group: Group, *, final: bool) -> bool:
         name = "violation" if group.has("violation") else "realised_violation"
         found = [np.reshape(record.final(name), -1) for record in group.samples] if group.has(name) else None
         ends = None if found is None else np.array(found)  # [samples, N]
-        bounds = np.array([float(c.total) for c in group.records[0].constraints])
+        bounds = np.array([float(c.bound_on_total) for c in group.records[0].constraints])
         rounding = BOUND_MET * group.run.episodes * np.maximum(1.0, np.abs(bounds))
     if ends is None:
         return False

@@ -44,7 +44,7 @@ def promise_table(promise: Promise | OffPolicyEvaluation) -> Table[Promised]:
 def _bound(key: str, c: Constraint | None) -> dict[str, Any]:
     if c is None:
         return {"sense": None, key: None, "per_step": None, "bound_total": None}
-    return {"sense": c.sense, key: c.bound, "per_step": c.per_step, "bound_total": c.total}
+    return {"sense": c.sense, key: c.bound, "per_step": c.per_step, "bound_total": c.bound_on_total}
 
 
 def thin_table(rows: tuple[Thin, ...]) -> Table[Thin]:

@@ -60,7 +60,7 @@ def draws(found: Solution) -> RenderableType:
     decisions = found.stochastic_decisions()
     if not decisions:
         return Text("The policy is deterministic.")
-    at, noun = ("in", "state") if found.cmdp.criterion.stationary else ("at", "place")
+    at, noun = ("at", "place") if found.cmdp.criterion.has_horizon else ("in", "state")
     places = f"{at} one {noun}" if len(decisions) == 1 else f"{at} {len(decisions):,} {noun}s"
     if len(decisions) > MOST_ROWS:
         return Text(f"The policy draws {places}.")

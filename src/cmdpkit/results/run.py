@@ -201,7 +201,13 @@ def learned_data(records: Sequence[RunRecord]) -> dict[str, Any]:
         f"{first.run.unit}s": first.run.episodes if len({r.run.episodes for r in records}) == 1 else None,
         "optimum": first.optimum,
         "constraints": [
-            {"name": c.name, "sense": c.sense, "bound": c.bound, "per_step": c.per_step, "bound_total": c.total}
+            {
+                "name": c.name,
+                "sense": c.sense,
+                "bound": c.bound,
+                "per_step": c.per_step,
+                "bound_total": c.bound_on_total,
+            }
             for c in first.constraints
         ],
         "runs": [record.to_dict() for record in records],

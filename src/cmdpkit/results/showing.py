@@ -58,7 +58,7 @@ def _finite(x: Any) -> Any:
 
 def _model(cmdp: CMDP) -> RenderableType:
     """Sizes, bounds and start of a model."""
-    length = str(cmdp.criterion) if cmdp.criterion.stationary else counted(cmdp.H, "step")
+    length = counted(cmdp.H, "step") if cmdp.criterion.has_horizon else str(cmdp.criterion)
     parts = [Text(f"Constrained problem: {length}, {', '.join(sizes(cmdp))}.")]
     parts += [Text(f"  {label(c.name)} {bounded(c)}") for c in cmdp.constraints]
     starts = [f"{label(cmdp.states[int(s)])} ({percent(float(cmdp.mu[s]))})" for s in np.flatnonzero(cmdp.mu)[:4]]

@@ -59,7 +59,7 @@ class Met(NamedTuple):
     @property
     def slack(self) -> float:
         """What is left of the bound, in the unit in which it was given; positive inside it, whatever its sense."""
-        return self.constraint.sign * (self.total - self.constraint.total) / self.constraint.scale
+        return self.constraint.sign * (self.total - self.constraint.bound_on_total) / self.constraint.scale
 
     @property
     def judgement(self) -> str:
@@ -84,8 +84,8 @@ def constraint_table(found: Solution) -> Table[Met]:
                shown=False),
         numbers("value", heading, f"The {explained} at the optimum.", lambda m: m.total),
         Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
-               lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.total) for c in values],
-               data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.total}),
+               lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.bound_on_total) for c in values],
+               data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.bound_on_total}),
         *_per_step(found, [m.constraint for m in rows]),
         numbers("slack", "slack", "What is left of the bound, in the unit in which it was given; positive inside it.",
                 lambda m: m.slack,
@@ -108,11 +108,11 @@ def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column
     """Discounted values are hard to read, so they are also shown per step."""
     if found.cmdp.criterion.kind != "discounted":
         return []
-    steps = found.cmdp.criterion.steps or 1.0
+    steps = found.cmdp.criterion.steps_in_value or 1.0
     return [
         numbers("value_per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps),
         Column("bound_per_step", "bound per step", "The bound times 1 - discount.",
-               lambda m: m.constraint.total / steps, lambda values, _: with_symbols(constraints, values),
+               lambda m: m.constraint.bound_on_total / steps, lambda values, _: with_symbols(constraints, values),
                shown=not all(c.per_step for c in constraints)),
     ]  # fmt: skip
 
@@ -142,7 +142,7 @@ class SimpleLine(NamedTuple):
 
 def shape_table(found: Simplified) -> Table[Count]:
     """How simple the optimum is, and the simple policy; without a horizon there are no steps."""
-    timed = not found.cmdp.criterion.stationary
+    timed = found.cmdp.criterion.has_horizon
     rows = [
         Count(name, getattr(found.before, key), getattr(found.after, key))
         for key, name in COUNTED.items()
@@ -345,7 +345,7 @@ def _plan(found: Simplified) -> list[RenderableType]:
 def solution_data(name: str, found: Solution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy draws; a simple policy has its own entry."""
     return {
-        **(_stationary_data(found) if found.cmdp.criterion.stationary else {}),
+        **({} if found.cmdp.criterion.has_horizon else _stationary_data(found)),
         **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),
         "env": name,
         "method": found.method,
@@ -363,7 +363,7 @@ def solution_data(name: str, found: Solution) -> dict[str, Any]:
 def _stationary_data(found: Solution) -> dict[str, Any]:
     """What else is known without a horizon: the criterion, values per step, and whether the optimum is attained."""
     optimum = found.optimum if isinstance(found, Simplified) else found
-    steps = found.cmdp.criterion.steps  # None for totals
+    steps = found.cmdp.criterion.steps_in_value  # None for totals
     return {
         "criterion": found.cmdp.criterion.kind,
         "discount": found.cmdp.criterion.discount,

@@ -66,7 +66,7 @@ def bounded(c: Constraint) -> str:
     >>> bounded(at_most("cost", 3)), bounded(at_most("cost", 1.05, per_step=True).over(52.0))
     ('≤ 3', '≤ 54.6, 1.05 per step')
     """
-    total = f"{number(c.total)}, " if c.scale != 1 else ""
+    total = f"{number(c.bound_on_total)}, " if c.scale != 1 else ""
     return f"{c.symbol} {total}{number(c.bound)}{c.unit}"
 
 

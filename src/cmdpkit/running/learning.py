@@ -302,5 +302,5 @@ def _solved(model: str) -> None:
     solution = solve(cmdp)
     if isinstance(solution.policy, Policy):
         simulate_policy(cmdp, solution.policy, 100)
-    if not cmdp.criterion.stationary:
+    if cmdp.criterion.has_horizon:
         tradeoff(cmdp, cmdp.constraints[0].name, 3)

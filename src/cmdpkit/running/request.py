@@ -102,7 +102,7 @@ def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> 
             raise CmdpkitError(f"baseline_utility is missing: {world.name} has no model to compute the baseline's from")
         w = exact[0].w
     for c, x in zip(world.constraints, w, strict=True):
-        if not c.sign * x > c.sign * c.total:
+        if not c.sign * x > c.sign * c.bound_on_total:
             raise CmdpkitError(
                 f"the baseline's {c.name} is {x / c.scale:g}{c.unit}, expected strictly within the bound, {c}"
             )

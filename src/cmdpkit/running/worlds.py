@@ -182,7 +182,7 @@ class StepWorld(ModelWorld):
         if best is not None:
             assert isinstance(best, StationarySolution)
             gaps = gap_table(self.cmdp, best.lam)
-            self.best = StepOptimum(best.value / (criterion.steps or 1.0), best.lam, gaps)  # per step
+            self.best = StepOptimum(best.value / (criterion.steps_in_value or 1.0), best.lam, gaps)  # per step
         self.walk = Walk.of(self.cmdp, self.best, self.noise)
         self.meter = self.walk.meter
         if self.criterion == "discounted":
@@ -224,7 +224,7 @@ class StepWorld(ModelWorld):
 
 def model_world(cmdp: CMDP, name: str, noise: Noise, bounds: Mapping[str, float] | None) -> ModelWorld:
     """The world of a model, with episodes if it has a horizon; ``bounds`` are those of its bounds that were changed."""
-    kind = StepWorld if cmdp.criterion.stationary else ModelWorld
+    kind = ModelWorld if cmdp.criterion.has_horizon else StepWorld
     return kind(cmdp, name, noise, bounds)
 
 

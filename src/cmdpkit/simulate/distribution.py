@@ -213,10 +213,10 @@ def simulate_policy(
 
 def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
     """Steps of a run, which may be given where there is no horizon, and the weight of what comes after it."""
-    if steps is not None and (not cmdp.criterion.stationary or not is_int(steps) or steps < 1):
-        rule = "a whole number, at least 1" if cmdp.criterion.stationary else f"none: the model has {cmdp.H} steps"
+    if steps is not None and (cmdp.criterion.has_horizon or not is_int(steps) or steps < 1):
+        rule = f"none: the model has {cmdp.H} steps" if cmdp.criterion.has_horizon else "a whole number, at least 1"
         raise CmdpkitError(f"steps is {quoted(steps)}, expected {rule}")
-    if not cmdp.criterion.stationary:
+    if cmdp.criterion.has_horizon:
         return cmdp.H, 0.0
     if cmdp.criterion.kind == "average":
         return steps or AVERAGED_STEPS, 0.0

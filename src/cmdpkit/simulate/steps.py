@@ -62,7 +62,7 @@ class StepMeter(NamedTuple):
         return cls(
             gaps=np.zeros(cells) if optimum is None else np.array(optimum.gaps, dtype=float).reshape(cells),
             signals=stacked(cmdp, unit=False),
-            target=np.array([value, *(cmdp.rho / (cmdp.criterion.steps or 1.0))], dtype=float),
+            target=np.array([value, *(cmdp.rho / (cmdp.criterion.steps_in_value or 1.0))], dtype=float),
             prices=np.zeros(N) if optimum is None else np.array(optimum.prices, dtype=float),
             actions=cmdp.A,
             scale=np.array([(scale.span, scale.low) for scale in scales], dtype=float),

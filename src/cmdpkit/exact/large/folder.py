@@ -135,7 +135,7 @@ def _digest(sweeps: Sweeps) -> str:
     """What tells solves apart: sizes, bounds, criterion, and what the functions return for some hundred states."""
     model, form = sweeps.model, sweeps.form
     picked = np.unique(np.linspace(0, model.S - 1, 200).astype(np.int64)).tolist()
-    parts: list[Any] = [repr(model), sorted(model.start.items()), [c.total for c in model.constraints]]
+    parts: list[Any] = [repr(model), sorted(model.start.items()), [c.bound_on_total for c in model.constraints]]
     for s in picked:
         x = form.decode(s)
         for a in range(model.A):

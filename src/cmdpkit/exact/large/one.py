@@ -104,7 +104,7 @@ def _visits(sweeps: Sweeps, choice: NDArray[Any], draws: dict[tuple[int, int], D
     d, found = np.zeros(model.S), np.zeros(len(pairs))
     d[sweeps.starts] += sweeps.start_p
     weight, h = 1.0, 0
-    stationary = model.criterion.stationary
+    stationary = not model.criterion.has_horizon
     while weight > FAR_ENOUGH and h < MOST_PASSES if stationary else h < len(choice):
         t = 0 if stationary else h
         here = pairs[:, 0] == t

@@ -205,7 +205,7 @@ def evaluate_policy(
     """Expected totals of a policy, [1 + N] in the user's units, and their errors."""
     check_own(model, policy)
     sweeps = Sweeps(model, threads)
-    facts, steps = sweeps.facts, model.criterion.steps or 1.0
+    facts, steps = sweeps.facts, model.criterion.steps_in_value or 1.0
     accuracy = EVALUATED * steps * np.maximum(np.maximum(-facts.lowest, facts.highest), 1e-300)
     found = [values_of(sweeps, part.choice, part.draws, accuracy)[:2] for part in policy.parts]
     values, errors = np.tensordot(policy.weights, np.array(found), 1)
@@ -242,7 +242,7 @@ def values_of(
         for i in np.flatnonzero(wanted[:, 0] == t):
             gains[i] = sweeps.once(int(wanted[i, 1]), int(wanted[i, 2])) - Y[:, wanted[i, 1]]
 
-    if sweeps.model.criterion.stationary:
+    if not sweeps.model.criterion.has_horizon:
         source = SweepSource(sweeps, folder, quiet)
         source.evaluate(1.0, 1 / accuracy, choice[0], by_step.get(0, ()))
         compare(0, source.Y)

@@ -77,7 +77,7 @@ class FunctionSearch:
     def __init__(self, model: FunctionModel, gap: float, watch: SweepWatch, folder: Any, sweeps: Sweeps) -> None:
         self.model, self.gap, self.watch, self.sweeps = model, gap, watch, sweeps
         self.folder = Folder(folder, sweeps, gap)
-        kind = SweepSource if model.criterion.stationary else BackwardSource
+        kind = BackwardSource if model.criterion.has_horizon else SweepSource
         self.source: SweepSource | BackwardSource = kind(sweeps, self.folder, watch.pulse)
 
     def begin(self) -> None:

@@ -61,7 +61,7 @@ class FunctionSource:
         self.Y, self.size = sweeps.table(self.K), np.zeros(self.K)
         self.kept: list[Any] = []  # policies found: choices or prices
         self.gap = 0.0  # proved so far, scaled; pricing need not be much more exact
-        facts, steps = sweeps.facts, sweeps.model.criterion.steps or 1.0
+        facts, steps = sweeps.facts, sweeps.model.criterion.steps_in_value or 1.0
         self.span = np.maximum(steps * (facts.highest - facts.lowest), 1e-300)  # no total has a larger range
         self.units, self.offsets = self.span.copy(), np.zeros(self.K)
         self.first: list[PolicyColumn] = []

@@ -163,7 +163,7 @@ class Judge:
 
     def __init__(self, found: Solution, least: float) -> None:
         self.cmdp, self.least, self.prices = found.cmdp, least, found.lam
-        self.shape = (found.cmdp.steps, found.cmdp.S, found.cmdp.A)
+        self.shape = (found.cmdp.n_steps, found.cmdp.S, found.cmdp.A)
         short = found.cmdp.rho - found.cmdp.signs * found.utilities
         self.room = np.maximum(found.tolerance / 2, short)  # half of the tolerance is left for rounding
         self.scale = max(abs(found.value), found.value - least)  # of the value
@@ -250,7 +250,7 @@ class Judge:
     def _advantage(self, candidate: Candidate, signal: FloatArray) -> FloatArray:
         """[H, S, A]: what an action taken once adds to a signal [1 or H, S, A], if the candidate is followed then."""
         pi = candidate.policy.pi
-        if self.cmdp.criterion.stationary:
+        if not self.cmdp.criterion.has_horizon:
             stand_in = NEARLY_ONE if self.cmdp.criterion.kind == "average" else None
             Q = stationary_action_values(self.cmdp, pi[0], signal, stand_in)
         else:

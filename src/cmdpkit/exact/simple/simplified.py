@@ -110,7 +110,7 @@ class Simplified(Solution):
         for (first, last), here in zip(pairwise(edges), chosen, strict=True):
             names = ((tuple(cmdp.states[int(s)] for s in x), int(here[x[0]])) for x in runs_of(here))
             rules = tuple(Rule(states, cmdp.action_names[a]) for states, a in names)
-            found.append(Phase(None, None, rules) if cmdp.criterion.stationary else Phase(first + 1, last, rules))
+            found.append(Phase(first + 1, last, rules) if cmdp.criterion.has_horizon else Phase(None, None, rules))
         return tuple(found)
 
 
@@ -182,7 +182,7 @@ def _small_draws(judge: Judge, best: Best, chosen: Candidate) -> tuple[SmallDraw
         n = int((short / judge.ranges).argmax()) if cmdp.N else 0
         missed = cmdp.N > 0 and short[n] > judge.room[n]
         probability = float(chosen.p[(chosen.where == (h, s)).all(axis=1)][0, a])
-        found.append(SmallDraw(None if cmdp.criterion.stationary else h + 1, cmdp.states[s], cmdp.action_names[a],
+        found.append(SmallDraw(h + 1 if cmdp.criterion.has_horizon else None, cmdp.states[s], cmdp.action_names[a],
                                probability, cmdp.constraints[n].name if missed else None,
                                float(short[n] if missed else judge.least - totals[0]), firm))  # fmt: skip
     return tuple(found)
@@ -203,10 +203,10 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
             "simplify what solve(model) returns without one_class"
         )
     cmdp = solution.cmdp
-    numbers = cmdp.steps * cmdp.S * cmdp.A
+    numbers = cmdp.n_steps * cmdp.S * cmdp.A
     if numbers > MOST_NUMBERS:
         raise CmdpkitError(
-            f"the model has {cmdp.steps:,} steps x {cmdp.S:,} states x {cmdp.A:,} actions = {numbers:,} decisions to "
+            f"the model has {cmdp.n_steps:,} steps x {cmdp.S:,} states x {cmdp.A:,} actions = {numbers:,} decisions to "
             f"compare, and simplify takes at most {MOST_NUMBERS:,}; use fewer states or steps"
         )
     if at_least is not None:

@@ -124,7 +124,7 @@ def comparison_bars(found: PolicyComparison, *, size: Size = None, ax: Any = Non
         c = None if i == 0 else cmdp.constraints[i - 1]
         axis.set_xlabel("value" if c is None else f"{label(c.name)} {bounded(c)}")
         if c is not None:
-            axis.axvline(c.total, color=BLACK, linestyle="--", linewidth=1.2)
+            axis.axvline(c.bound_on_total, color=BLACK, linestyle="--", linewidth=1.2)
     return figure
 
 
@@ -132,7 +132,7 @@ def comparison_bars(found: PolicyComparison, *, size: Size = None, ax: Any = Non
 def totals(played: Simulation, *, size: Size = None, ax: Any = None) -> Figure:
     """A histogram of every total, with its mean and, for a constraint, the bound on the mean."""
     figure, (axes,) = panels([len(played.totals)], size, ax)
-    bounds = (None, *(c.total for c in played.cmdp.constraints))
+    bounds = (None, *(c.bound_on_total for c in played.cmdp.constraints))
     per = " per step" if played.cmdp.criterion.kind == "average" else ""
     for axis, (name, x), bound in zip(axes, played.totals.items(), bounds, strict=True):
         axis.hist(
@@ -253,12 +253,12 @@ def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
     """Indices of the steps to draw, from numbers that count from 1."""
     if steps is not None:
         cmdp.need_horizon("choosing steps to draw")
-    chosen = range(1, min(cmdp.steps, MOST_STEPS) + 1) if steps is None else list(steps)
+    chosen = range(1, min(cmdp.n_steps, MOST_STEPS) + 1) if steps is None else list(steps)
     for step in chosen:
-        if step not in range(1, cmdp.steps + 1):
-            raise CmdpkitError(f"there is no step {step}, expected 1..{cmdp.steps}")
+        if step not in range(1, cmdp.n_steps + 1):
+            raise CmdpkitError(f"there is no step {step}, expected 1..{cmdp.n_steps}")
     if not chosen:
-        raise CmdpkitError(f"steps is empty, expected at least one step from 1 to {cmdp.steps}")
+        raise CmdpkitError(f"steps is empty, expected at least one step from 1 to {cmdp.n_steps}")
     return [step - 1 for step in chosen]
 
 
@@ -275,7 +275,7 @@ def _boards(cmdp: CMDP, grid: Grid, shown: Sequence[int], size: Size) -> tuple[F
     for axis in flat[len(shown) :]:
         axis.set_axis_off()
     for axis, h in zip(flat, shown, strict=False):
-        axis.set_title("every step" if cmdp.criterion.stationary else f"step {h + 1}")
+        axis.set_title(f"step {h + 1}" if cmdp.criterion.has_horizon else "every step")
     return figure, list(zip(flat, shown, strict=False))
 
 

@@ -129,7 +129,7 @@ def _problem(
 ) -> Plain:
     first = found[0].records[0]
     cmdp = model_of(first.run, models)
-    small = cmdp is not None and cmdp.steps * cmdp.S <= MOST_PAIRS
+    small = cmdp is not None and cmdp.n_steps * cmdp.S <= MOST_PAIRS
     best = solve_fully(cmdp) if small and cmdp is not None and first.optimum is not None else None
     return {
         "id": f"problem-{i + 1}",

@@ -134,7 +134,7 @@ def tradeoff_data(line: Tradeoff, points: Sequence[Plain]) -> Plain:
     c = line.constraint
     return {
         "name": label(c.name),
-        "bound": c.total,
+        "bound": c.bound_on_total,
         "bounds": (c.scale * line.bounds).tolist(),
         "values": line.values.tolist(),
         "prices": (line.prices / c.scale).tolist(),

@@ -105,7 +105,7 @@ def render_plan(
     if len(shown) < len(plans):
         mixed = ", ".join(label(name) for name in plans if name not in shown)
         notes.append(f"A draw among several policies ({mixed}) has no decisions and single episodes on this page.")
-    if cmdp.steps * cmdp.S > MOST_PAIRS:
+    if cmdp.n_steps * cmdp.S > MOST_PAIRS:
         notes.append("The model is large: price curves, courses over the steps and policies are left out.")
     played = {name: simulate_policy(cmdp, x, episodes, seed=seed) for name, x in shown.items()}
     if cmdp.of_means and played:
@@ -154,7 +154,7 @@ def _said(found: PolicyComparison, simple: Simplified | None, given: Mapping[str
     said += [_judgement(x, best) for x in found.policies if x.name in given]
     if simple is not None:
         draws = counted(simple.after.draws, "stochastic decision")
-        size = draws if best.cmdp.criterion.stationary else f"{counted(simple.after.phases, 'phase')}, {draws}"
+        size = f"{counted(simple.after.phases, 'phase')}, {draws}" if best.cmdp.criterion.has_horizon else draws
         said.append(f"A simple plan ({size}) is worth {short(simple.value, 5)}, {_less(simple.lost, best.value)}.")
     for c, price, binds in zip(best.cmdp.constraints, best.shadow_prices, best.binds, strict=True):
         if binds:  # prices have units of their own, so no bound is called the most expensive
@@ -185,7 +185,7 @@ def _less(lost: float, value: float) -> str:
 def _facts(best: Solution) -> list[tuple[str, str]]:
     """The card of the model."""
     cmdp = best.cmdp
-    steps = cmdp.criterion.in_words if cmdp.criterion.stationary else counted(cmdp.H, "step")
+    steps = counted(cmdp.H, "step") if cmdp.criterion.has_horizon else cmdp.criterion.in_words
     return [
         ("model", f"{steps}, {counted(cmdp.S, 'state')}, {counted(cmdp.A, 'action')}"),
         ("best value", f"{number(best.value)}, proved to within {best.gap:.2g}"),
@@ -226,15 +226,15 @@ def _data(
         when = counted(len(x.steps), "step") if len(steps) > 12 else f"step{'s' * (len(x.steps) > 1)} {steps}"
         place = f"{titled('state', x.state)}, {when}"
         differences.append({"label": place, "look": looks[x.name], "value": x.cost})
-    drawn = cmdp.steps * cmdp.S <= MOST_PAIRS
+    drawn = cmdp.n_steps * cmdp.S <= MOST_PAIRS
     tradeoffs = []
     for n, c in enumerate(cmdp.constraints if drawn else ()):
         points = [{"label": x.name, "look": looks[x.name], "at": [[float(x.utilities[n]), x.value]]} for x in judged]
         tradeoffs.append(page.tradeoff_data(tradeoff(cmdp, c.name, page.PRICE_POINTS), points))
-    timed = drawn and not cmdp.criterion.stationary
+    timed = drawn and cmdp.criterion.has_horizon
     return {
         "plans": plans,
-        "bounds": [{"name": label(c.name), "text": f"{label(c.name)} {bounded(c)}", "total": c.total}
+        "bounds": [{"name": label(c.name), "text": f"{label(c.name)} {bounded(c)}", "total": c.bound_on_total}
                    for c in cmdp.constraints],
         "tradeoffs": tradeoffs,
         "differences": differences,
@@ -266,7 +266,7 @@ def _histogram(i: int, cmdp: CMDP, played: Mapping[str, Simulation], looks: Mapp
         }
         for plan, x in played.items()
     ]
-    bound = None if i == 0 else cmdp.constraints[i - 1].total
+    bound = None if i == 0 else cmdp.constraints[i - 1].bound_on_total
     return {"name": label(name), "bound": bound, "series": lines}
 
 

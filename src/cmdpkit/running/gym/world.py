@@ -98,7 +98,7 @@ class GymWorld(World):
             self.notes += (f"learned assuming that {ASSUMED}",)
         best = self._solved()
         self.optimum = None if best is None else best.value
-        self.rho = np.array([c.sign * c.total for c in self.constraints], dtype=float)
+        self.rho = np.array([c.sign * c.bound_on_total for c in self.constraints], dtype=float)
         self.meter = Meter.blind(H, self.rho, self.scales, self.optimum)
         self.player = GymPlayer(env, self.problem, self.meter.sums[REALISED])
         self.periods = Periods(1 if self.stationary else H, states.size + 1, actions.size, len(self.scales))
