@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 import cmdpkit as ck
+from cmdpkit.model.transitions import FloatArray
 
 SEEDS = {"development": 1000, "reserved": 9000, "fresh": 31000, "unseen": 527093}
 
@@ -244,3 +245,12 @@ def unseen(seed=SEEDS["unseen"]):
     families += [("Bernoulli", x, "bernoulli") for x in DRAWN]
     for i, (group, family, noise) in enumerate(families):
         yield f"{family.__name__} {i}", group, family(np.random.default_rng([seed, 0, i])), noise
+
+
+def total_range(cmdp: ck.CMDP, signal: FloatArray) -> float:
+    """The largest minus the smallest expected total of a signal [H, S, A] over all policies, by backward induction."""
+    most, least = np.zeros(cmdp.S), np.zeros(cmdp.S)
+    for h in range(cmdp.H - 1, -1, -1):
+        most = np.where(cmdp.actions[h], signal[h] + cmdp.P[h] @ most, -np.inf).max(axis=1)
+        least = np.where(cmdp.actions[h], signal[h] + cmdp.P[h] @ least, np.inf).min(axis=1)
+    return float(cmdp.mu @ (most - least))

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 import cmdpkit as ck
-from bench._ranges import total_range
+from bench._suite import total_range
 from cmdpkit.learners import load
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.simulate.random import stream

@@ -15,15 +15,17 @@ from pathlib import Path
 import numpy as np
 
 import cmdpkit as ck
-from bench._counts import counts
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.learners.pri import pri_params
 from cmdpkit.learners.pri.refine import Refinement
 from cmdpkit.model.tolerances import SUPPORT
+from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
+from cmdpkit.simulate.simulator import Simulator
 
 H = 10
 EPISODES = (10**4, 10**5, 10**6, 10**7)
+AT_ONCE = 10**6  # episodes of a fixed policy whose totals are held in memory
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "lower_bound.png"
 INSTANCES = {"p = 1/2": lambda K: 0.5, "p = 1/2 + 1/sqrt K": lambda K: 0.5 + K**-0.5}
 # Refinement that may not miss a threshold and uses all that it has seen.
@@ -36,9 +38,11 @@ COLUMNS = ("realised violation", "realised regret", "exact regret")
 
 def known_optimum(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
     """No learning at all."""
-    sol = ck.solve(cmdp)
-    played = counts(cmdp, sol.policy.pi, stream(seed), K)
-    source.meter.add(K, np.append(sol.value, cmdp.signs * sol.utilities), np.append(played.reward, played.utilities))
+    sol, sim, rng, totals = ck.solve(cmdp), Simulator.of(cmdp), stream(seed), np.zeros(1 + cmdp.N)
+    for first in range(0, K, AT_ONCE):
+        played = play_episodes(sim, sol.policy, rng, min(AT_ONCE, K - first))
+        totals += [played.reward.sum(), *played.utilities.sum(axis=1)]
+    source.meter.add(K, np.append(sol.value, cmdp.signs * sol.utilities), totals)
 
 
 def closed_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:

@@ -58,7 +58,3 @@ def standard_error(optimum: Solution, K: int) -> float:
     q, P = occupancy(cmdp, optimum.policy), np.broadcast_to(cmdp.P, (cmdp.H, cmdp.S, cmdp.A, cmdp.S))
     spread = [P[h] @ V[h + 1] ** 2 - (P[h] @ V[h + 1]) ** 2 for h in range(cmdp.H - 1)]
     return float(np.sqrt(sum((q[h] * x).sum() for h, x in enumerate(spread)) / K))
-
-
-if __name__ == "__main__":
-    main()

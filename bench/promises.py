@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import cmdpkit as ck
-from bench._logs import in_truth, table_of
+from bench.from_log import in_truth, table_of
 from cmdpkit.estimate.fitted import Fitted
 from cmdpkit.model.transitions import FloatArray
 

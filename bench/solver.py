@@ -1,5 +1,6 @@
 """Exact solving: column generation against the best HiGHS run that ends at a vertex, and how far it scales.
 
+`python -c "from bench.solver import growth; growth()"` prints only how time and memory grow with the size of the model.
 Large models are solved in a process of their own, so that the peak memory is theirs. Besides seconds on the clock, the
 seconds of processor time (CPU) are printed: on a machine that does other work too, they are what can be compared.
 """
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 
 import highspy
@@ -226,6 +228,50 @@ def report_queue(H: int) -> None:
     )
 
 
+# -- growth -----------------------------------------------------------------------------------------------------------
+
+BASE = {"S": 20_000, "A": 5, "H": 20, "successors": 5, "N": 1}
+CHANGES = (
+    {},
+    {"S": 2_000},
+    {"S": 200_000},
+    {"A": 2},
+    {"A": 20},
+    {"H": 5},
+    {"H": 80},
+    {"successors": 2},
+    {"successors": 20},
+    {"N": 2},
+    {"N": 4},
+    {"N": 8},
+)
+COLUMNS = ("S", "A", "H", "successors", "N", "nonzeros", "rounds", "CPU s", "ns per round", "MB added", "relative gap")
+
+
+def report_growth(case: dict[str, int]) -> None:
+    ck.solve(sparse_model(10, 2, 3, 2, case["N"]))  # compile
+    cmdp, rounds = sparse_model(**case), [0]
+    tracemalloc.start()
+    cpu = time.process_time()
+    solution = ck.solve(cmdp, "columns", threads=1, progress=lambda at: rounds.append(at.number))
+    cpu, added = time.process_time() - cpu, tracemalloc.get_traced_memory()[1] / 1e6
+    work = cmdp.kernel.nonzeros * (cmdp.H - 1)  # nothing follows the last step
+    row = [f"{case[x]:,}" for x in BASE]
+    row += [f"{cmdp.kernel.nonzeros:,}", f"{rounds[-1]}", f"{cpu:.2f}", f"{1e9 * cpu / work / rounds[-1]:.1f}"]
+    print("|", " | ".join([*row, f"{added:.0f}", f"{solution.gap / abs(solution.value):.0e}"]), "|", flush=True)
+
+
+def growth() -> None:
+    """How time and memory grow: one number of a base case is changed at a time, each case on one thread.
+
+    The memory is what solving allocates at most, policies found on the way included.
+    """
+    print("|", " | ".join(COLUMNS), "|")
+    print("|---" * len(COLUMNS) + "|", flush=True)
+    for change in CHANGES:
+        apart(f"report_growth({BASE | change!r})")
+
+
 def main() -> dict[str, float]:
     ck.solve(sparse_model(10, 2, 3, 2, 1))  # compile
     ratios = compare(1) | compare(3)
@@ -235,4 +281,5 @@ def main() -> dict[str, float]:
     apart("report_large(20_000)")
     apart("report_large(200_000, details=True)")
     apart("report_large(2_000_000)")
+    growth()
     return ratios

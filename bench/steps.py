@@ -16,12 +16,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from bench._counts import counts
 from cmdpkit import CMDP, envs
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.triple_q import TripleQ
@@ -194,73 +192,8 @@ def table(repetitions: int) -> dict[str, float]:
     return ratios
 
 
-def threads(seeds: int = 8) -> dict[str, float]:
-    """Many seeds on one thread and on two.
-
-    Other work on the machine lowers the gain in wall time. What two free cores would gain is twice the ratio of CPU
-    times: it falls short of 2 by what the threads hinder each other.
-    """
-    cmdp = envs.build("paper/synthetic")
-    sim = Simulator.of(cmdp)
-
-    def one(seed: int) -> float:
-        meter = Meter.blind(cmdp.H, cmdp.rho, (cmdp.reward_scale, *cmdp.utility_scales))
-        begin = time.thread_time()
-        TripleQ(Spec.of(cmdp, K)).run(Source(sim, meter), stream(seed), K)
-        return time.thread_time() - begin
-
-    def measured(workers: int) -> tuple[float, float]:
-        begin = time.perf_counter()
-        with ThreadPoolExecutor(workers) as pool:
-            busy = sum(pool.map(one, range(seeds)))
-        return time.perf_counter() - begin, busy
-
-    alone, both = zip(*((measured(1), measured(2)) for _ in range(5)), strict=True)
-    wall_1, cpu_1 = (min(x) for x in zip(*alone, strict=True))
-    wall_2, cpu_2 = (min(x) for x in zip(*both, strict=True))
-    print(
-        f"{seeds} seeds of {K:,} episodes: {wall_1:.2f} s on one thread, {wall_2:.2f} s on two, x{wall_1 / wall_2:.2f}"
-    )
-    print(f"by CPU time: {cpu_1:.2f} s and {cpu_2:.2f} s, x{2 * cpu_1 / cpu_2:.2f} on two free cores")
-    return {"speed of two threads over one, by CPU time": 2 * cpu_1 / cpu_2}
-
-
-def fixed_policy(n: int = 7_000_000) -> None:
-    cmdp = envs.build("paper/synthetic")
-    rng = stream(0)
-    pi = np.full((cmdp.H, cmdp.S, cmdp.A), 1 / cmdp.A)
-    seconds = []
-    for _ in range(200):
-        begin = time.perf_counter()
-        counts(cmdp, pi, rng, n)
-        seconds.append(time.perf_counter() - begin)
-    print(f"{n:,} episodes of a fixed policy by counts: {1e3 * min(seconds):.3f} ms")
-
-
-def first_result() -> None:
-    """A fresh process with a warm compilation cache, from start to the result of a short run."""
-    code = (
-        "from cmdpkit import envs\n"
-        "from cmdpkit.learners import Source, Spec, load\n"
-        "from cmdpkit.simulate.random import stream\n"
-        "cmdp = envs.build('paper/synthetic')\n"
-        "load('triple-q')(Spec.of(cmdp, 1000)).run(Source.of(cmdp), stream(0), 1000)\n"
-    )
-    code += "import time; print(time.process_time())\n"
-    wall, cpu = [], []
-    for _ in range(4):
-        begin = time.perf_counter()
-        said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-        wall.append(time.perf_counter() - begin)
-        cpu.append(float(said))
-    print(f"process start to first result, warm cache: {min(wall):.2f} s ({min(cpu):.2f} s of CPU time)")
-
-
 def main(repetitions: int = 12) -> dict[str, float]:
-    ratios = table(repetitions) | threads()
-    fixed_policy()
-    first_result()
-    return ratios
+    return table(repetitions)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from scipy import stats
 
-from bench._ranges import total_range
+from bench._suite import total_range
 from cmdpkit import CMDP, diagnose, envs, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.triple_q import TripleQ

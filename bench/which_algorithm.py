@@ -1,7 +1,6 @@
 """The tables of docs/algorithms/which.md: every algorithm on the same problems (experiments/table1.toml).
 
 python -m bench which_algorithm          over an hour; what is finished in runs/table1 is not run again
-python -m bench.which_algorithm cl-pri   only these algorithms, whose rows replace those of the tables, or join them
 
 The experiment is run as it stands, with other numbers of episodes (`FEW` for all algorithms, `MANY` for those that take
 microseconds per episode), and with more seeds for the algorithms that promise never to be unsafe. Writes
@@ -13,19 +12,17 @@ and the largest total of a signal, and of these the median over problems.
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-from bench._ranges import total_range
+from bench._suite import total_range
 from cmdpkit import CMDP, learn
 from cmdpkit.experiments.execute import execute
 from cmdpkit.experiments.experiment import Experiment
@@ -98,27 +95,26 @@ class Figures(NamedTuple):
         )
 
 
-def main(*algos: str) -> None:
+def main() -> None:
     experiment = Experiment.load(EXPERIMENT)
-    runs = [run for run in all_runs(experiment.runs()) if not algos or run.algo in algos]
-    done = execute(runs, experiment.worlds, experiment.output, title=experiment.name)
+    done = execute(all_runs(experiment.runs()), experiment.worlds, experiment.output, title=experiment.name)
     groups = done.study().groups()
     models = {problem.name: problem.world for problem in experiment.problems}
     practical = [group for group in groups if shown_as(group.run) == "practical"]
     FOLDER.mkdir(exist_ok=True)
-    write("summary", summary(practical, models), algos)
-    write("waking", waking(practical, models), algos)
+    write("summary", summary(practical, models))
+    write("waking", waking(practical, models))
     promised = [group for group in groups if group.run.algo in SAFE and group.run.episodes == FEW[0]]
-    write("safety", safety(promised), algos)
+    write("safety", safety(promised))
     long = [group for group in groups if group.run.episodes not in FEW]
-    write("growth", growth(long), algos)
+    write("growth", growth(long))
     for preset in PRESETS:
         lines = []
         for env, cmdp in models.items():
             mine = [group for group in long if (group.run.env, shown_as(group.run)) == (env, preset)]
             if mine:
                 lines += [f"### `{env}`", "", described(cmdp, mine[0]), "", *table(mine, cmdp), ""]
-        write(preset, lines, algos)
+        write(preset, lines)
     print(f"{done.seconds:.0f} s of learning now, {len(done.failed)} runs failed; the tables are in {FOLDER}")
 
 
@@ -143,56 +139,9 @@ def all_runs(runs: Sequence[Run]) -> list[Run]:
     return list({run.key: run for run in (*few, *practical, *theory, *many, *safe)}.values())
 
 
-def write(name: str, lines: Sequence[str], algos: Sequence[str]) -> None:
-    """Write a table, or put its rows of some algorithms into the one that is there."""
-    path = Path(FOLDER, f"{name}.inc")
-    if algos:
-        lines = with_rows(path.read_text(encoding="utf-8").splitlines(), lines, algos)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def with_rows(old: Sequence[str], new: Sequence[str], algos: Sequence[str]) -> list[str]:
-    """Old lines in which the rows of some algorithms are the new ones, table by table.
-
-    A row goes to the end of those of its table that have the same K, so that the order of lengths stays.
-    """
-    tables, found = iter(tables_of(new)), list[str]()
-    for lines in parts(old):
-        if not lines[0].startswith("|"):
-            found += lines
-            continue
-        at = 1 if cells(lines[0])[1] == "K" else 0
-        rows = [line for line in lines[2:] if algo_of(line) not in algos]
-        heading, *added = next(tables, [lines[0]])
-        rows += [aligned(line, heading, lines[0]) for line in added if algo_of(line) in algos]
-        order = list(dict.fromkeys(cells(line)[at] for line in rows)) if at else []
-        found += [*lines[:2], *(sorted(rows, key=lambda line: order.index(cells(line)[at])) if at else rows)]
-    return found
-
-
-def parts(lines: Sequence[str]) -> list[list[str]]:
-    """The lines in runs that are tables, or that are not."""
-    return [list(run) for _, run in groupby(lines, key=lambda line: line.startswith("|"))]
-
-
-def tables_of(lines: Sequence[str]) -> list[list[str]]:
-    """The heading and the rows of every table, without the line between them."""
-    return [[run[0], *run[2:]] for run in parts(lines) if run[0].startswith("|")]
-
-
-def aligned(line: str, heading: str, wanted: str) -> str:
-    """A row below another heading: a table leaves out columns in which all of its rows are empty."""
-    found = dict(zip(cells(heading), cells(line), strict=True))
-    return line if heading == wanted else "| " + " | ".join(found.get(name, "–") for name in cells(wanted)) + " |"
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip(" `") for cell in line.strip("|").split(" | ")]
-
-
-def algo_of(line: str) -> str:
-    """The first word of a row is its algorithm; its preset may follow."""
-    return cells(line)[0].partition(" ")[0]
+def write(name: str, lines: Sequence[str]) -> None:
+    """Write a table."""
+    Path(FOLDER, f"{name}.inc").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 class Line(NamedTuple):
@@ -420,4 +369,4 @@ def exponents(groups: Sequence[Group], kind: str) -> str:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from bench._logs import behaviour, in_truth, table_of
+from bench.from_log import behaviour, in_truth, table_of
 from scipy.stats import beta
 from typer.testing import CliRunner
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bench.lock_in import constant
+from bench.cl_pri import constant
 from scipy.stats import f_oneway
 
 from cmdpkit import Policy, evaluate, solve

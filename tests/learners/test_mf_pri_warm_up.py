@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bench.lock_in import constant, copies
+from bench.cl_pri import constant, copies
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec
