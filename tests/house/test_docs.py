@@ -313,15 +313,16 @@ def test_notebooks_are_numbered_and_have_a_title():
 
 def test_the_page_of_algorithms_and_the_readme_say_what_was_measured():
     runs = json.loads((DOCS / "figures" / "front.json").read_text(encoding="utf-8"))["runs"]
-    labels = (
-        "PRI, as published | model-free",
-        "Triple-Q, authors' constants | model-free",
-        "MF-PRI, this package | model-free",
-        "PS-CMDP, posterior sampling | model-based",
-        "CL-PRI, this package | model-based",
-    )
+    labels = {
+        "pri": "PRI, as published | model-free",
+        "triple-q": "Triple-Q, authors' constants | model-free",
+        "mf-pri": "MF-PRI, this package | model-free",
+        "ps-cmdp": "PS-CMDP, posterior sampling | model-based",
+        "cl-pri": "CL-PRI, this package | model-based",
+    }
     rows = []
-    for label, run in zip(labels, runs.values(), strict=True):
+    for name, label in labels.items():
+        run = runs[name]
         sums = [run[f"final {what}"] for what in ("regret", "violation")]
         cells = [f"{sum(x) / 5:,.0f} ({min(x):,.0f} … {max(x):,.0f})" for x in sums]
         kept = sum(utility >= 2 for utility in run["policy utility"])
