@@ -85,7 +85,8 @@ def test_a_start_distribution_is_kept():
         ({"horizon": 0}, r"horizon is 0, expected a whole number of steps"),
         ({"constraints": [ck.at_most("backlog", 30.0)]}, r"'backlog' needs a function of \(state, action\)"),
         ({"step": lambda s, a: {s + 1: 1.0}, "max_states": 10}, r"more than max_states = 10 states"),
-        ({"start": {0: 0.5}}, r"mu sums to 0\.5, expected 1"),
+        ({"start": {0: 0.5}}, r"start sums to 0\.5, expected 1"),
+        ({"states": [0, 1, 2], "start": [0, 1]}, r"start is \[0, 1\], expected a state, or a mapping"),
     ],
 )
 def test_a_wrong_answer_is_named_with_its_state_and_action(change, message):

@@ -202,6 +202,9 @@ def test_a_step_that_the_horizon_does_not_have_is_refused_before_memory_is_taken
         ck.CmdpkitError, match=r"row 5 of the data frame: 'step' is .*, expected a whole number from 1 to 120"
     ):
         ck.read_model(frame, horizon=120, start=10)
+    if step == 2**31:
+        with pytest.raises(ck.CmdpkitError, match=r"2,147,483,648 steps, 2 states and 1 action.* than memory holds"):
+            ck.read_model(frame, horizon=step, start=10)
     with pytest.raises(ck.CmdpkitError, match=r"column 'step', but the model has no horizon"):
         ck.read_model(frame, discount=0.9, start=10)
 

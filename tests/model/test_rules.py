@@ -148,6 +148,22 @@ def test_a_policy_whose_names_stand_in_another_order_is_put_in_order():
         ck.evaluate(shop, moved)
 
 
+@pytest.mark.parametrize("H", [3, None])
+def test_a_policy_of_more_states_is_one_for_a_smaller_model(H):
+    """As where a state was added to a model, and the policy is wanted for the model before."""
+    rng, names = np.random.default_rng(4), ["empty", "full", "broken", "late"]
+    judged = {"horizon": H} if H else {"discount": 0.9}
+    small = ck.CMDP(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), states=["full", "empty"], **judged)
+    pi = rng.dirichlet(np.ones(2), size=(H or 1, 4))
+    pi[0, 1] = [0.0, 1.0]
+    large = ck.Policy(pi, names, small.action_names) if H else ck.Policy.stationary(pi[0], names, small.action_names)
+    found = ck.Policy.of(small, large)
+    assert found.states == ("full", "empty") and found.pi.tolist() == pi[:, [1, 0]].tolist()
+    three = ck.CMDP(np.full((3, 2, 3), 1 / 3), np.zeros((3, 2)), states=["full", "empty", "lost"], **judged)
+    with pytest.raises(ck.CmdpkitError, match=r"has shape .*; it says nothing of state 'lost'; give a policy"):
+        ck.Policy.of(three, large)
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [

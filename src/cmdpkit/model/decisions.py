@@ -102,6 +102,16 @@ def renumbered(decisions: Decisions, states: IntArray, actions: IntArray) -> Dec
     return of_rows(choice, np.stack((h, states[decisions.s]), axis=1), p)
 
 
+def of_states(decisions: Decisions, states: IntArray) -> Decisions:
+    """The decisions of some states [n] only, in this order."""
+    T, S = decisions.choice.shape
+    place = np.full(S, -1)
+    place[states] = np.arange(len(states))
+    h, s, p = all_rows(decisions, T)
+    kept = place[s] >= 0
+    return of_rows(decisions.choice[:, states], np.stack((h, place[s]), axis=1)[kept], p[kept])
+
+
 def index_type(A: int) -> type[np.int16] | type[np.int32]:
     """The smallest type that the index of one of A actions fits in."""
     return np.int32 if A > 1 << 15 else np.int16

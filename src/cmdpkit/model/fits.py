@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_table, renumbered
+from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_states, of_table, renumbered
 from cmdpkit.model.signatures import read_state_function
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import IntArray
@@ -39,11 +39,24 @@ def _check_names(what: str, own: Sequence[Name], model: Sequence[Name]) -> None:
 
 
 def in_order(cmdp: CMDP, policy: Policy) -> Decisions:
-    """A policy's decisions with states and actions in the model's order, where both have the same names."""
-    places = [_places(policy.states, cmdp.states), _places(policy.action_names, cmdp.action_names)]
+    """A policy's decisions with states and actions in the model's order, where both have the same names.
+
+    A policy may have more states than the model. One that lacks some of them stays as it is, and does not fit.
+    """
+    decisions, states = policy.decisions, policy.states
+    if len(states) > cmdp.S and not lacking(cmdp, policy):
+        place = {str(name): s for s, name in enumerate(states)}
+        decisions, states = of_states(decisions, np.array([place[str(name)] for name in cmdp.states])), cmdp.states
+    places = [_places(states, cmdp.states), _places(policy.action_names, cmdp.action_names)]
     if all((place == np.arange(len(place))).all() for place in places):
-        return policy.decisions
-    return renumbered(policy.decisions, *places)
+        return decisions
+    return renumbered(decisions, *places)
+
+
+def lacking(cmdp: CMDP, policy: Policy) -> list[Name]:
+    """The states of the model that a policy does not name; all of them, if its names are the default ones."""
+    known = set() if isinstance(policy.states, range) else {str(name) for name in policy.states}
+    return [name for name in cmdp.states if str(name) not in known]
 
 
 def _places(own: Sequence[Name], model: Sequence[Name]) -> IntArray:
@@ -102,10 +115,11 @@ def check_fits(cmdp: CMDP, policy: Policy) -> None:
         judged = cmdp.criterion.in_words
         raise CmdpkitError(f"the policy is {has}, but the model is judged by {judged}, which needs {needs}")
     if policy.shape != (cmdp.n_steps, cmdp.S, cmdp.A):
-        sizes = (cmdp.n_steps, cmdp.S, cmdp.A)
+        sizes, missing = (cmdp.n_steps, cmdp.S, cmdp.A), lacking(cmdp, policy)
+        without = f"; it says nothing of state {quoted(missing[0])}" if 0 < len(missing) < cmdp.S else ""
         raise CmdpkitError(
-            f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}; give a policy that was made for this "
-            "model"
+            f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}{without}; give a policy that was made "
+            "for this model"
         )
     _check_names("state", policy.states, cmdp.states)
     _check_names("action", policy.action_names, cmdp.action_names)

@@ -33,7 +33,7 @@ from cmdpkit.model.signatures import (
     read_state_function,
 )
 from cmdpkit.model.transitions import FloatArray, Kernel
-from cmdpkit.model.validate import Positions, is_hashable, numbers
+from cmdpkit.model.validate import Positions, is_hashable
 
 # -- progress of exploration ------------------------------------------------------------------------------------------
 
@@ -114,9 +114,7 @@ def build(described: Description) -> CMDP:
     explored.report(explored.so_far(), last=True)
     mu = np.zeros(len(explored.index))
     for s, p in initial.items():
-        mu[explored.index[s]] = numbers(f"start[{quoted(s)}]", [p])[0]
-    if described.renormalise and mu.sum() > 0:
-        mu /= mu.sum()
+        mu[explored.index[s]] = p
     names = signal_names(constraints)
     cmdp = CMDP(
         **explored.dynamics(),
@@ -158,17 +156,30 @@ def _initial(described: Description, states: list[State] | None) -> dict[State, 
     """The probabilities of the first states; where states are listed, what is given is read as `CMDP` reads ``mu``."""
     start = described.start
     if isinstance(start, Mapping):
-        return dict(start)
+        place = {s: i for i, s in enumerate(start)}
+        mu, _ = read_start(start, list(place), place.__getitem__, what="start", renormalise=described.renormalise)
+        return dict(zip(place, mu.tolist(), strict=True))
+    if not is_hashable(start) and (states is None or np.asarray(start, dtype=object).size != len(states)):
+        _refuse_several(start)
     if states is None:
-        return {hashable("start", start): 1.0}
+        return {start: 1.0}
     find = Positions("state", states)
     try:
         mu, _ = read_start(start, states, find, what="start", by_index=False, renormalise=described.renormalise)
     except CmdpkitError:
+        if not is_hashable(start) and any(s in states for s in start):
+            _refuse_several(start)
         if np.ndim(start) or not is_hashable(start) or start in states:
             raise
         _refuse_start(start)
     return {states[int(s)]: float(mu[s]) for s in np.flatnonzero(mu)}
+
+
+def _refuse_several(start: Any) -> NoReturn:
+    raise CmdpkitError(
+        f"start is {quoted(start)}, expected a state, or a mapping from states to probabilities, such as "
+        "{'low': 0.5, 'high': 0.5}"
+    )
 
 
 def _refuse_start(start: State) -> NoReturn:

@@ -113,8 +113,8 @@ class Policy(Shown):
         rule : probabilities [H, S, A] or [S, A]; indices of actions [S] or [H, S], from 0; names of actions in an array
             of one of these two shapes; a mapping {state: action}; a function of the state, or of the state and ``h``
             (or ``step``, ``t``, ``time``), which is the step, counted from 0; the path of a file, see `read_policy`; or
-            a policy, whose states and actions may stand in another order. In mappings and functions an action is its
-            name, or {action: probability}.
+            a policy, whose states and actions may stand in another order, and which may have more states than the
+            model. In mappings and functions an action is its name, or {action: probability}.
 
         What does not depend on the step holds at every step. Where a state has only one action, a mapping may leave it
         out, and a function is not asked.

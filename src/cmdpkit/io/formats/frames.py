@@ -7,6 +7,7 @@ A frame has no head, so the caller gives the rest. A Parquet file is read by the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from cmdpkit.io.formats.source import is_name
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.outcomes import Outcomes
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, IntArray
 from cmdpkit.model.validate import Name, nearest
 
 Columns = dict[str, list[Any]]
@@ -64,6 +65,10 @@ def model_of_columns(
     p, *x = (_numbers(columns, name) for name in ("probability", *signals))
     step = [_steps(columns, judged.get("horizon"))] if "step" in columns else []
     shape = int(step[0].max()) + 1 if step else 1, len(states), len(actions)
+    if math.prod(shape) > DENSE_LIMIT:
+        raise CmdpkitError(
+            f"{shape[0]:,} steps, {len(states):,} states and {len(actions):,} actions are more than memory holds"
+        )
     row = np.ravel_multi_index((step[0] if step else np.zeros_like(s), s, a), shape)
     allowed = np.bincount(row, minlength=np.prod(shape)).reshape(shape) > 0
     return CMDP(
