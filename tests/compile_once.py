@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numba.core.caching import NullCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
@@ -34,7 +35,9 @@ def only_process(what: str) -> Iterator[None]:
 def compile_once() -> None:
     """Let compilations of a function for the same kinds of arguments take turns in all processes that called this.
 
-    Nobody waits for ever: a function is locked before those that it calls, and no function calls itself through others.
+    Only functions that are kept on disk take turns, because only they can be loaded by other processes. Nobody waits
+    for ever: a function is locked before those that it calls, no function calls itself through others, and each has one
+    name. (Functions that are made inside of others, around a user's functions, are not kept and share their names.)
     Numba's own lock, which threads wait for, comes before all of them.
     """
     if "fcntl" not in globals():
@@ -44,7 +47,7 @@ def compile_once() -> None:
 
     def compile_in_turn(self: Dispatcher, sig: Any) -> Any:
         function = self.py_func
-        if not function.__module__.startswith("cmdpkit."):
+        if not function.__module__.startswith("cmdpkit.") or isinstance(self._cache, NullCache):
             return compile_here(self, sig)
         with global_compiler_lock, only_process(f"{function.__module__}.{function.__qualname__} {sig}"):
             return compile_here(self, sig)
