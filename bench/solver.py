@@ -21,9 +21,8 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.exact.highs import build_lp
-from cmdpkit.exact.induction import Induction
-from cmdpkit.exact.progress import Round
-from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.solver import Round
+from cmdpkit.exact.sources import Induction, columns_of
 from cmdpkit.model.compiled import njit
 
 READINGS = 5  # of all arrays, of which the fastest counts

@@ -218,7 +218,7 @@ def test_the_library_raises_keyboardinterrupt_and_leaves_no_thread_behind(tmp_pa
 # The signal comes in the second round of the search, from the process to itself.
 SECOND_ROUND = """
 import os, signal
-from cmdpkit.exact.progress import Watch
+from cmdpkit.exact.solver import Watch
 usual = Watch.enough
 def enough(self, value, gap):
     done = usual(self, value, gap)

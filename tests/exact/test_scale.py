@@ -10,9 +10,8 @@ import oracle
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.exact.induction import Induction
-from cmdpkit.exact.progress import Round, Watch
-from cmdpkit.exact.solver import solve_fully
+from cmdpkit.exact.solver import Round, Watch, solve_fully
+from cmdpkit.exact.sources import Induction
 from cmdpkit.exact.vertex import purify, read_off
 from cmdpkit.model.decisions import Decisions, undrawn
 from cmdpkit.model.progress import Field, StatusLines
@@ -285,7 +284,7 @@ def test_whoever_needs_the_optimum_is_interrupted_and_gets_no_half_of_it(monkeyp
     def interrupt(self, value, gap):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cmdpkit.exact.progress.Watch.enough", interrupt)
+    monkeypatch.setattr("cmdpkit.exact.solver.Watch.enough", interrupt)
     for ask in (
         lambda: solve_fully(cmdp),
         lambda: ck.diagnose(cmdp),

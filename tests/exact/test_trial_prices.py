@@ -7,7 +7,7 @@ import cmdpkit as ck
 from cmdpkit.exact import master
 from cmdpkit.exact.columns import PolicyColumn
 from cmdpkit.exact.master import Tangent, between
-from cmdpkit.exact.progress import Round
+from cmdpkit.exact.solver import Round
 from instances import sparse
 
 

@@ -8,7 +8,7 @@ from scipy import sparse
 from stationary_oracle import optimum
 
 import cmdpkit as ck
-from cmdpkit.exact.induction import Induction
+from cmdpkit.exact.sources import Induction
 from cmdpkit.exact.stationary.problem import ComponentRows
 from cmdpkit.exact.stationary.vertex import Flows
 from cmdpkit.exact.stationary.vertex import vertex as stationary_vertex

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.exact.progress import Watch
+from cmdpkit.exact.solver import Watch
 from cmdpkit.model import progress
 from cmdpkit.model.compiled import COMPILE_METER, CompileMeter, compiled
 from cmdpkit.model.progress import Field, StatusLines

@@ -45,9 +45,8 @@ from cmdpkit.estimate.extended import PairSource
 from cmdpkit.estimate.intervals import Intervals, UnknownCell
 from cmdpkit.estimate.model import model_of
 from cmdpkit.exact.columns import Columns, PolicyColumn
-from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.progress import Watch
-from cmdpkit.exact.solver import solve_in
+from cmdpkit.exact.solution import Infeasible
+from cmdpkit.exact.solver import Watch, solve_in
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.compiled import call, readonly
 from cmdpkit.model.policy import one_hot

@@ -9,9 +9,8 @@ from scipy.special import fdtrc
 
 from cmdpkit.estimate.counts import Counts, signal_means, signal_squares, steps_of, transitions
 from cmdpkit.exact.columns import Columns
-from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.progress import Watch
-from cmdpkit.exact.solver import solve_fully, solve_in
+from cmdpkit.exact.solution import Infeasible
+from cmdpkit.exact.solver import Watch, solve_fully, solve_in
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least

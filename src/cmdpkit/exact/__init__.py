@@ -4,18 +4,17 @@ A `CMDP` enters; a `Solution`, a `Diagnosis` or a `Tradeoff` leaves, or `Infeasi
 random numbers or touches files, and models are never changed. In the order of the imports:
 
     highs             linear programs in HiGHS, with the full one of a model
-    induction         backward induction on sparse rows, on several threads
     master, columns   column generation over deterministic policies, whatever the criterion; units and tolerances
     vertex            policies with few stochastic decisions, and how to find one among the optimal policies
     stationary        columns of models without a horizon
-    sources           columns of models with a horizon, and `columns_of`, which knows both
-    progress          what a long solve reports, and when it may end early
-    infeasible        what to tell the user if no policy meets all bounds
-    solver, solution  `solve`, which puts all of these together, and what it returns
+    sources           columns of models with a horizon, by backward induction, and `columns_of`, which knows both
+    solution          what `solve` returns, or what it tells the user if no policy meets all bounds
+    solver            `solve`, which puts all of these together, and what it reports on the way
     one_class         long-run averages by one policy that can be run for ever
     tradeoff, diagnosis   how far bounds can be moved, and what each of them costs
     comparison        given policies next to the optimum, and why the optimum decides as it does
     simple            the simplest policy that is nearly as good as the optimum
+    large             models by functions, which are solved without storing them
 
 Other rooms import `solve_fully` (`solve` is for users, because it catches Ctrl-C), `diagnose`, `tradeoff` and their
 results; `Columns` for planning of their own; `highs` for linear programs of their own.

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.solver import Solution, solve_fully
+from cmdpkit.exact.sources import Induction
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import one_hot
@@ -163,16 +163,10 @@ def _odds(cmdp: CMDP, row: FloatArray) -> dict[Name, float]:
 
 def priced_values(cmdp: CMDP, prices: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Q [H, S, A] and V [H+1, S] of the best policy for reward plus utilities at prices [N]; -inf without an action."""
-    c, (T, S, A) = cmdp.compact, cmdp.kernel.shape
-    rows = sparse.csr_array((c.prob, c.successors, c.indptr), shape=(T * S * A, S))
-    steps = [rows[t * S * A : (t + 1) * S * A] for t in range(T)]
-    Q, V = np.empty((cmdp.H, S, A)), np.zeros((cmdp.H + 1, S))
-    for h in range(cmdp.H - 1, -1, -1):
-        signal = c.r[h % len(c.r)] + np.tensordot(prices, c.g[:, h % c.g.shape[1]], 1)
-        ahead = (steps[h % T] @ V[h + 1]).reshape(S, A)
-        Q[h] = np.where(c.allowed[h % len(c.allowed)], signal + ahead, -np.inf)
-        V[h] = Q[h].max(axis=-1)
-    return Q, V
+    signal = cmdp.compact.r + np.tensordot(prices, cmdp.compact.g, 1)
+    choice = Induction(cmdp).best(signal)[1]
+    Q, V = action_values(cmdp, signal, one_hot(choice, cmdp.A))
+    return np.where(cmdp.actions, Q, -np.inf), V
 
 
 class Option(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Pool
-from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.actions import best_from_everywhere

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.row_lists import matrix_of
 
 INFINITY: float = highspy.kHighsInf
 SIMPLEX_LIMIT = 5_000  # with more variables, an interior-point method with crossover reaches a vertex sooner
@@ -123,28 +124,22 @@ def occupancy_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray) -> tuple[FloatA
 def build_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray, q_index: IntArray) -> highspy.HighsLp:
     """The LP by columns: each has +1 in its own flow row, -P in the rows of the next step, and then the utilities."""
     H, S, A, N = cmdp.H, cmdp.S, cmdp.A, cmdp.N
-    kernel = cmdp.kernel
-    h = q_index // (S * A)
-    row_of = (h % kernel.T) * S * A + q_index % (S * A)
-    first, last = kernel.indptr[row_of], kernel.indptr[row_of + 1]
-    inner = np.where(h + 1 < H, last - first, 0)
-    start = np.concatenate(([0], np.cumsum(1 + inner + N)))
-    index = np.zeros(start[-1], dtype=np.int32)
-    value = np.zeros(start[-1])
-    index[start[:-1]], value[start[:-1]] = q_index // A, 1.0
-    column = np.repeat(np.arange(len(q_index)), inner)
-    offset = np.arange(len(column)) - np.repeat(np.cumsum(inner) - inner, inner)
-    source, target = first[column] + offset, start[column] + 1 + offset
-    index[target] = (h[column] + 1) * S + kernel.successors[source]
-    value[target] = -kernel.prob[source]
-    for n in range(N):
-        index[start[1:] - N + n] = H * S + n
-        value[start[1:] - N + n] = cmdp.g[n].reshape(-1)[q_index] / units[1 + n]
+    h, column = q_index // (S * A), np.arange(len(q_index))
+    ahead = matrix_of(cmdp.rows, S)[(h % cmdp.kernel.T) * S * A + q_index % (S * A)].tocoo()
+    goes = h[ahead.coords[0]] + 1 < H
+    source, to, chance = ahead.coords[0][goes], ahead.coords[1][goes], ahead.data[goes]
+    g = (cmdp.g.reshape(N, H * S * A)[:, q_index] / units[1:, None]).T
+    entries = (np.ones(len(q_index)), -chance, g.reshape(-1))
+    rows = (q_index // A, (h[source] + 1) * S + to, np.tile(H * S + np.arange(N), len(q_index)))
+    columns = (column, source, np.repeat(column, N))
+    value, index, owner = (np.concatenate(x) for x in (entries, rows, columns))
+    order = np.lexsort((index, owner))
+    start = np.append(0, np.cumsum(np.bincount(owner, minlength=len(q_index))))
     flow = np.concatenate((cmdp.mu, np.zeros((H - 1) * S)))
     return program(
         cmdp.r.reshape(-1)[q_index] / units[0],
         (np.zeros(len(q_index)), np.full(len(q_index), INFINITY)),
         (np.concatenate((flow, rho / units[1:])), np.concatenate((flow, np.full(N, INFINITY)))),
-        (start.astype(np.int32), index, value),
+        (start.astype(np.int32), index[order].astype(np.int32), value[order]),
         maximise=True,
     )

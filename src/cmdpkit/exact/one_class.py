@@ -34,6 +34,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.chains import chain_of, long_run_shares
 from cmdpkit.operators.policies import evaluate
+from cmdpkit.operators.row_lists import entries_of
 
 MOST_DOOR = 0.5  # largest probability of leaving a class from a state
 TIGHTENINGS = 20  # times that bounds are tightened
@@ -153,9 +154,9 @@ def _parts(cmdp: CMDP) -> Iterator[_Part]:
 
 def _entries(cmdp: CMDP) -> tuple[IntArray, IntArray, FloatArray]:
     """Pair s * A + a, next state and probability of all transitions of allowed actions."""
-    pair = np.repeat(np.arange(cmdp.S * cmdp.A), np.diff(cmdp.kernel.indptr).astype(np.int64))
-    use = cmdp.actions[0].reshape(-1)[pair] & (cmdp.kernel.prob > 0)
-    return pair[use], cmdp.kernel.successors[use].astype(np.int64), cmdp.kernel.prob[use]
+    pair, to, chance = entries_of(cmdp.rows)
+    use = cmdp.actions[0].reshape(-1)[pair] & (chance > 0)
+    return pair[use], to[use].astype(np.int64), chance[use]
 
 
 def _sure(cmdp: CMDP, target: BoolArray) -> tuple[BoolArray, IntArray]:
@@ -296,7 +297,7 @@ def _doors(cmdp: CMDP, classes: list[BoolArray]) -> _Doors:
         todo, seen = [int(walks[j][nearest[i, j]])], taken.copy()
         while todo:
             step = todo.pop()
-            reached = successors.indices[successors.indptr[step] : successors.indptr[step + 1]]
+            reached = successors[[step]].indices
             new = reached[~seen[reached]]
             seen[reached] = True
             way[walks[j][new]] += used[i, j]

@@ -12,9 +12,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Units
-from cmdpkit.exact.infeasible import Infeasible, subject_to
-from cmdpkit.exact.progress import Watch
-from cmdpkit.exact.solver import Solution, refuse_threads, solve_fully, solve_in
+from cmdpkit.exact.solution import Infeasible, subject_to
+from cmdpkit.exact.solver import Solution, Watch, refuse_threads, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP

@@ -11,11 +11,11 @@ more than N + 1 directions, and at the end as many extra actions as binding cons
 from __future__ import annotations
 
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cmdpkit.exact.induction import Choice, Induction
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, compiled
 from cmdpkit.model.decisions import Decisions, all_rows, of_rows
@@ -23,6 +23,11 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.rows import push, row_of
+
+if TYPE_CHECKING:
+    from cmdpkit.exact.sources import Induction  # which itself needs `purify` from here
+
+Choice = NDArray[np.int16]  # [H, S], action index; A <= 32767 is checked
 
 MIN_EFFECT = 1e-13  # a smaller change of the binding utilities, in scaled totals, counts as none
 MAX_BINDING_SLACK = 1e-12  # a utility that exceeds its threshold by no more than this, in scaled totals, is binding

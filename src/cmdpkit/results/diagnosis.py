@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cmdpkit.errors import remedy
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, least_sigma
-from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP

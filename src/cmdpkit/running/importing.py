@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.io.loading import load
 from cmdpkit.model.cmdp import CMDP

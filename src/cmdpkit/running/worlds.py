@@ -15,8 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.infeasible import Infeasible
-from cmdpkit.exact.solution import StationarySolution
+from cmdpkit.exact.solution import Infeasible, StationarySolution
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.stationary.actions import gap_table
 from cmdpkit.io.loading import build

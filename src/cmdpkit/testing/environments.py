@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, RunFailed
-from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.io.loading import build
 from cmdpkit.model.cmdp import CMDP

@@ -11,14 +11,13 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Columns, Optimum
-from cmdpkit.exact.infeasible import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.one import single
 from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution
 from cmdpkit.exact.large.source import GATHER, STOP, BackwardSource, SweepSource
 from cmdpkit.exact.large.sweeps import Sweeps, wrong
-from cmdpkit.exact.progress import Report, Watch
-from cmdpkit.exact.solver import MIN_BINDING_SHARE
+from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
+from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.steps import Threads

@@ -17,10 +17,10 @@ from __future__ import annotations
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary.methods import best_total
+from cmdpkit.exact.stationary.careful import methods_for
 from cmdpkit.exact.stationary.multichain import SeveralParts
-from cmdpkit.exact.stationary.parts import EXACT
-from cmdpkit.exact.stationary.problem import Arrays
+from cmdpkit.exact.stationary.parts import EXACT, PolicyValues, first_policy, part_of
+from cmdpkit.exact.stationary.problem import Arrays, ComponentRows
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
@@ -69,8 +69,17 @@ def _relative_values(source: Stationary, x: FloatArray) -> FloatArray:
     if len(outside):
         passing, used = rows.part(outside)
         ahead = x[used] - float(policy.values[0]) + rows.P[used] @ h
-        h[outside] = best_total(passing, np.ascontiguousarray(ahead)).Y[:, 0]
+        h[outside] = _best_total(passing, np.ascontiguousarray(ahead)).Y[:, 0]
     return h
+
+
+def _best_total(rows: ComponentRows, x: FloatArray) -> PolicyValues:
+    """The policy with the largest total of a signal x [R] until it leaves these rows, from a uniform start."""
+    methods = methods_for(rows.S)
+    start = np.full(rows.S, 1.0 / rows.S)
+    part = part_of(rows, x[None], "total", start, endless=False, blur=0, careful=methods.careful)
+    best: PolicyValues = methods.price(part, first_policy(part), np.ones(1), 0.0, EXACT)
+    return best
 
 
 def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:

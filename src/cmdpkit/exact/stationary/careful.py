@@ -13,10 +13,12 @@ import numpy as np
 from cmdpkit.exact.stationary import kernels
 from cmdpkit.exact.stationary.parts import (
     DENSE,
+    DIRECT_STATES,
     ELIMINATION,
     EPS,
     IMPROVEMENTS,
     STUBBORN,
+    Methods,
     PolicyValues,
     Profile,
     ScaledPart,
@@ -27,7 +29,7 @@ from cmdpkit.exact.stationary.parts import (
     eliminated,
     longest,
 )
-from cmdpkit.exact.stationary.pricing import Step, longest_of_better
+from cmdpkit.exact.stationary.pricing import QUICK, Step, longest_of_better
 from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -179,3 +181,21 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
         step = improve(part, policy, weights, o)
         upper = min(upper, step.bound)
     return policy._replace(bound=upper, pad=step.pad)
+
+
+def _certify(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: float, weights: FloatArray) -> PolicyValues:
+    del tol  # values are always as exact as they can be
+    return certify(part, before, choice, weights)
+
+
+def _price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: float, accuracy: float) -> PolicyValues:
+    del accuracy  # likewise
+    return price(part, policy, weights, slack)
+
+
+CAREFUL = Methods(True, _certify, _price)
+
+
+def methods_for(S: int) -> Methods:
+    """The methods for a part with S states of which nothing else is known."""
+    return CAREFUL if S <= DIRECT_STATES else QUICK

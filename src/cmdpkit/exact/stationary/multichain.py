@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.exact.stationary.methods import Methods, methods_for
-from cmdpkit.exact.stationary.parts import ELIMINATION, PolicyValues, ScaledPart, first_policy, part_of
+from cmdpkit.exact.stationary.careful import methods_for
+from cmdpkit.exact.stationary.parts import ELIMINATION, Methods, PolicyValues, ScaledPart, first_policy, part_of
 from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.chains import Chain, closed_classes, long_run_shares, within

@@ -19,9 +19,10 @@ Two sets of functions work on these data, `pricing` with d = 1, and `careful` wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -162,6 +163,16 @@ class PolicyValues(NamedTuple):
         return PolicyValues(self.choice, none, np.full(len(unit), np.inf), self.Y / unit, none, self.method, self.pivot)
 
 
+class Methods(NamedTuple):
+    """Two functions that belong together."""
+
+    careful: bool  # whether errors are proved state by state
+    # evaluate(part, before, choice [S], tol, weights [K]): the values of a choice of rows, to within tol
+    evaluate: Callable[[Any, Any, IntArray, float, FloatArray], Any]
+    # price(part, policy, weights [K], slack, accuracy): a policy within slack of the best, values to within accuracy
+    price: Callable[[Any, Any, FloatArray, float, float], Any]
+
+
 def part_of(
     rows: ComponentRows, X: FloatArray, kind: str, mu: FloatArray, *, endless: bool, blur: int, careful: bool
 ) -> ScaledPart:
@@ -197,6 +208,15 @@ def unevaluated(part: ScaledPart, choice: IntArray, method: int, pivot: int) -> 
 def advantages(part: ScaledPart, policy: PolicyValues, taken: IntArray) -> FloatArray:
     """What each of some rows [n] gains if it is taken once instead of the policy's, [n, K]."""
     return np.asarray((part.changes(part.X, policy.Y.T)[0][:, taken]).T - policy.level)
+
+
+def with_values(
+    part: ScaledPart, methods: Methods, policy: PolicyValues, X: FloatArray
+) -> tuple[ScaledPart, PolicyValues]:
+    """The part with other signals X [K, R], and the policy with values of these."""
+    other = part.with_signals(X)
+    unknown = unevaluated(other, policy.choice, policy.method, policy.pivot)
+    return other, methods.evaluate(other, unknown, policy.choice, EXACT, np.ones(len(X)))
 
 
 # -- chains of policies ------------------------------------------------------------------------------------------------

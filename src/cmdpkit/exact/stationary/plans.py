@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cmdpkit.exact.columns import Columns, Found, Parts, PolicyColumn
-from cmdpkit.exact.stationary.methods import CAREFUL, Methods, methods_for
+from cmdpkit.exact.stationary.careful import CAREFUL, methods_for
 from cmdpkit.exact.stationary.multichain import SeveralParts, combined_policy
 from cmdpkit.exact.stationary.parts import (
     DENSE,
     ELIMINATION,
     EPS,
     EXACT,
+    Methods,
     PolicyValues,
     ScaledPart,
     first_policy,

@@ -16,6 +16,7 @@ from cmdpkit.exact.stationary.parts import (
     IMPROVEMENTS,
     SWEEPS,
     UNTRIED,
+    Methods,
     PolicyValues,
     ScaledPart,
     by_elimination,
@@ -178,3 +179,6 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
     if float(policy.error.max()) > accuracy:
         policy = evaluate(part, policy, policy.choice, accuracy, weights)
     return policy._replace(bound=upper, pad=step.pad)
+
+
+QUICK = Methods(False, evaluate, price)

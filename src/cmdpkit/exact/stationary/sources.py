@@ -10,8 +10,7 @@ import numpy as np
 
 from cmdpkit.exact.columns import Found, Parts, PolicyColumn, Units
 from cmdpkit.exact.stationary import plans
-from cmdpkit.exact.stationary.careful import profiled
-from cmdpkit.exact.stationary.methods import CAREFUL, methods_for
+from cmdpkit.exact.stationary.careful import CAREFUL, methods_for, profiled
 from cmdpkit.exact.stationary.multichain import (
     SeveralParts,
     first_settled,

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.stationary.methods import Methods, with_values
-from cmdpkit.exact.stationary.parts import PolicyValues, ScaledPart, advantages
+from cmdpkit.exact.stationary.parts import Methods, PolicyValues, ScaledPart, advantages, with_values
 from cmdpkit.exact.stationary.problem import ComponentRows, marked
 from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.tolerances import NEGLIGIBLE

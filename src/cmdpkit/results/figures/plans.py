@@ -14,7 +14,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
-from cmdpkit.exact.infeasible import Infeasible
+from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP, Grid
