@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+import cmdpkit as ck
 from cmdpkit.io.models import SUFFIXES, read_model, write_model
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
@@ -107,3 +108,20 @@ def test_noise_in_a_text_file_never_raises_anything_but_a_value_error(suffix, tm
             assert path.name in str(error)  # noqa: PT017
             refused += 1
     assert refused > 200
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        *((f"model{suffix}", ck.read_model) for suffix in SUFFIXES),
+        ("model.umb", lambda path: ck.read_explicit(path, reward="reward", horizon=3)),
+        ("model.tra", lambda path: ck.read_explicit(path, reward="reward", horizon=3, rewards={"reward": path})),
+        *((f"policy{suffix}", ck.read_policy) for suffix in (".json", ".csv", ".npz")),
+        ("log.csv", lambda path: ck.from_log(path, horizon=3)),
+    ],
+)
+def test_a_pipe_is_refused_before_anything_waits_for_its_other_end(name, read, tmp_path):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ck.CmdpkitError, match=rf"cannot read .*{name}: it is a pipe or a device"):
+        read(tmp_path / name)

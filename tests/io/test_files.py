@@ -1,5 +1,6 @@
 """Model files: what is written comes back to the last bit, takes no more space than needed, and spares other files."""
 
+import csv
 from functools import cache
 
 import numpy as np
@@ -11,8 +12,10 @@ from buffer_model import BUFFER, assert_same, buffer
 from cmdpkit.io.formats.document import RESERVED
 from cmdpkit.io.loading import load
 from cmdpkit.io.models import SUFFIXES, read_model, write_model
+from cmdpkit.io.policies import read_policy, write_policy
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import at_least, at_most
+from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import Kernel
 
 TEXT = (".toml", ".json", ".csv")
@@ -205,3 +208,19 @@ def test_an_existing_file_is_kept_unless_overwriting_is_asked_for(suffix, tmp_pa
     assert write_model(buffer(), path, overwrite=True) == path
     assert read_model(path) == buffer()
     assert [x.name for x in tmp_path.iterdir()] == [path.name]
+
+
+def test_no_cell_of_a_csv_file_is_a_formula_for_a_spreadsheet(tmp_path):
+    names = ["=1+1", "+a", "@x", "-2+3", "'=1", "''-x", "-5", "'-5", "-"]
+    n = len(names)
+    cmdp = CMDP(np.eye(n)[:, None].repeat(n, axis=1), -np.ones((n, n)), horizon=2, states=names, action_names=names)
+    policy = Policy.uniform(cmdp)
+    written = write_model(cmdp, tmp_path / "model.csv"), write_policy(policy, tmp_path / "policy.csv")
+    for path in written:
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        cells = [cell for row in csv.reader(lines) for cell in row]
+        assert {cell for cell in cells if cell.startswith(("=", "+", "@", "-"))} == {
+            "-5",
+            *["-1.0"] * (path == written[0]),
+        }
+    assert read_model(written[0]) == cmdp and read_policy(written[1]) == policy

@@ -231,6 +231,8 @@ def test_a_constraint_in_a_data_frame_may_have_any_name():
             lambda x: x.assign(state=x.state.where(x.state == "busy")),
             r"row 1 .*'state' is .*, expected a name: text, or",
         ),
+        (lambda x: x.assign(state=[[s] for s in x.state]), r"row 1 .*'state' is \['empty'\], expected a name: text"),
+        (lambda x: pd.concat([x, x[["reward"]]], axis=1), r"the data frame cannot be read: .*reward.* 2 times"),
         (lambda x: x.assign(next_state=1), r"expected a name: text, or whole numbers throughout"),
         (lambda x: x[:0], r"has no rows"),
     ],

@@ -1,11 +1,13 @@
 """Values that no run can have had as a result are refused wherever a record is made, whatever its checksums say."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import cmdpkit as ck
+from cmdpkit.records.store import load_records, save_record
 from records import make_record
 
 
@@ -38,3 +40,44 @@ ENDS = "its certificate does not have an interval, from low to high, for the val
 def test_a_record_with_impossible_values_is_refused(change, message, record):
     with pytest.raises(ck.CmdpkitError, match=f"a record of triple-q on paper/grid, seed 1: .*{message}"):
         change(record)
+
+
+BAD = (None, -5, "x", [], {}, float("nan"), True, [1, 2, 3], [[1]], {"a": 1})
+
+
+def places(value, path=()):
+    """The path of every entry of a JSON document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, x in inner:
+        yield (*path, key)
+        yield from places(x, (*path, key))
+
+
+def test_a_stored_record_with_any_other_value_is_read_or_refused_by_the_name_of_its_file(record, tmp_path):
+    path = save_record(record, tmp_path)
+    arrays = dict(np.load(path))
+    text = arrays["header"].tobytes().decode()
+    told = []
+    for place in places(json.loads(text)):
+        for bad in BAD:
+            body = json.loads(text)
+            table = body
+            for key in place[:-1]:
+                table = table[key]
+            table[place[-1]] = bad
+            np.savez(path, **arrays | {"header": np.frombuffer(json.dumps(body).encode(), dtype=np.uint8)})
+            try:
+                load_records(tmp_path)
+            except ck.CmdpkitError as error:
+                told.append(str(error))
+    assert len(told) > 100 and all(path.name in x for x in told)
+
+
+@pytest.mark.parametrize("name", ["policy", "regret", "violation", "episode"])
+def test_a_stored_curve_that_is_cut_short_or_not_finite_is_refused_by_the_name_of_its_file(name, record, tmp_path):
+    path = save_record(record, tmp_path)
+    arrays = dict(np.load(path))
+    for bad in (arrays[name][..., :-1], arrays[name] * np.nan, arrays[name].astype(str)):
+        np.savez(path, **arrays | {name: bad})
+        with pytest.raises(ck.CmdpkitError, match=path.name):
+            load_records(tmp_path)

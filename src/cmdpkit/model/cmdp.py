@@ -229,7 +229,7 @@ class CMDP(Shown):
         for c, x in zip(self.constraints, g, strict=True):
             self._check_bound(c, x)
         rho = np.array([c.sign * c.bound_on_total for c in self.constraints], dtype=float)
-        compact = Compact(kernel.indptr, kernel.successors, kernel.prob, r, g, allowed, self.mu)
+        compact = Compact(*kernel.arrays, r, g, allowed, self.mu)
         vars(self).update(rho=frozen(rho), compact=compact, signals=Signals(readonly(r), readonly(g)))
 
     def _check_bound(self, c: Constraint, signal: FloatArray) -> None:
@@ -311,7 +311,7 @@ class CMDP(Shown):
     @cached_property
     def rows(self) -> Rows:
         """The transition rows, in the form that the operators read."""
-        return Rows.of(self.kernel.indptr, self.kernel.successors, self.kernel.prob, self.S, self.A)
+        return Rows.of(*self.kernel.arrays, self.S, self.A)
 
     @cached_property
     def reward_scale(self) -> Scale:
@@ -517,10 +517,10 @@ class CMDP(Shown):
             digest.update(repr(names if isinstance(names, range) else tuple(map(written_name, names))).encode())
         c, rows = self.compact, self.kernel.masked(self.compact.allowed)
         signals = [masked(x, c.allowed) for x in (c.r, *c.g)]
-        arrays: list[NDArray[Any]] = [rows.indptr, rows.successors, rows.prob, *signals, c.allowed, c.mu + 0.0]
+        arrays: list[NDArray[Any]] = [*rows.arrays, *signals, c.allowed, c.mu + 0.0]
         if self.outcomes is not None:
             drawn = self.outcomes.masked(c.allowed)
-            arrays += [drawn.entries.indptr, drawn.entries.successors, drawn.entries.prob, drawn.signals]
+            arrays += [*drawn.entries.arrays, drawn.signals]
         for x in arrays:
             digest.update(repr((x.shape, x.dtype.str)).encode())
             digest.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)

@@ -60,9 +60,7 @@ class Outcomes:
         if len(rows):
             prob = np.add.reduceat(prob, np.flatnonzero(first))
         kept = np.flatnonzero(first)[prob != 0]
-        indptr = np.concatenate(([0], np.cumsum(np.bincount(rows[kept], minlength=int(np.prod(shape))))))
-        entries = Kernel.owning(*shape, indptr, successors[kept].astype(np.int32), prob[prob != 0])
-        return cls(entries, frozen(signals[kept]))
+        return cls(Kernel.in_order(shape, rows[kept], successors[kept], prob[prob != 0]), frozen(signals[kept]))
 
     @property
     def T(self) -> int:
@@ -72,22 +70,13 @@ class Outcomes:
     def kernel(self) -> Kernel:
         """The transitions."""
         e = self.entries
-        made = Kernel.from_entries(e.shape, e.rows, e.successors.astype(np.int64), e.prob)
-        if made.T == 1:
-            return made
-        size = made.S * made.A
-        if (np.diff(made.indptr).reshape(made.T, size) == np.diff(made.indptr[: size + 1])).all():
-            once = slice(0, made.indptr[size])  # the rows of the first step
-            if all((x.reshape(made.T, -1) == x[once]).all() for x in (made.successors, made.prob)):
-                parts = (made.indptr[: size + 1].copy(), made.successors[once].copy(), made.prob[once].copy())
-                return Kernel.owning(1, made.S, made.A, *parts)
-        return made
+        return Kernel.from_entries(e.shape, e.rows, e.successors.astype(np.int64), e.prob).once()
 
     def means(self) -> FloatArray:
         """The mean of every signal, [1 + N, 1 or H, S, A]; 0 where there is no outcome."""
         low, high = self.extremes()
-        made = np.zeros((self.signals.shape[1], len(self.entries.indptr) - 1))
-        filled, starts = self._filled()
+        made = np.zeros((self.signals.shape[1], low[0].size))
+        filled, starts = self.entries.filled()
         if len(filled):
             with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # a model refuses what is not finite
                 weights = np.add.reduceat(self.entries.prob, starts)
@@ -98,18 +87,13 @@ class Outcomes:
 
     def extremes(self) -> tuple[FloatArray, FloatArray]:
         """The smallest and the largest value of every signal, [1 + N, T, S, A] each; 0 where there is no outcome."""
-        made = np.zeros((2, self.signals.shape[1], len(self.entries.indptr) - 1))
-        filled, starts = self._filled()
+        made = np.zeros((2, self.signals.shape[1], len(self.entries.lengths)))
+        filled, starts = self.entries.filled()
         if len(filled):
             made[0][:, filled] = np.minimum.reduceat(self.signals, starts).T
             made[1][:, filled] = np.maximum.reduceat(self.signals, starts).T
         low, high = made.reshape(2, -1, *self.entries.shape)
         return low, high
-
-    def _filled(self) -> tuple[IntArray, IntArray]:
-        """The rows that have outcomes, and where each of them begins."""
-        filled = np.flatnonzero(np.diff(self.entries.indptr))
-        return filled, self.entries.indptr[filled]
 
     def varying(self) -> BoolArray:
         """Which signals are not decided by step, state and action, [1 + N]."""
@@ -121,7 +105,7 @@ class Outcomes:
         rows = self.entries.masked(allowed)
         if rows is self.entries:
             return self
-        kept = (np.diff(rows.indptr) > 0)[self.entries.rows]
+        kept = (rows.lengths > 0)[self.entries.rows]
         return Outcomes(rows, frozen(self.signals[kept]))
 
     def corrected(self) -> Outcomes:
@@ -130,8 +114,7 @@ class Outcomes:
         off = np.abs(sums - 1) > ROW_SUM_TOLERANCE
         if not off[e.rows].any():
             return self
-        prob = e.prob / np.where(off, sums, 1.0)[e.rows]
-        return Outcomes(Kernel.owning(*e.shape, e.indptr, e.successors, prob), self.signals)
+        return Outcomes(e.with_prob(e.prob / np.where(off, sums, 1.0)[e.rows]), self.signals)
 
 
 def exactly_known(exact: Any, names: Sequence[str]) -> tuple[str, ...]:

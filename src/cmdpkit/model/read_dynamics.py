@@ -46,9 +46,7 @@ def corrected_rows(kernel: Kernel, tolerance: float | FloatArray) -> tuple[Kerne
     if not rounded.any():
         return kernel, 0.0
     divisor = np.where(rounded, sums, 1.0).reshape(-1)
-    prob = kernel.prob / divisor[kernel.rows]
-    largest = float(miss[rounded].max())
-    return Kernel.owning(kernel.T, kernel.S, kernel.A, kernel.indptr, kernel.successors, prob), largest
+    return kernel.with_prob(kernel.prob / divisor[kernel.rows]), float(miss[rounded].max())
 
 
 def corrected_start(mu: FloatArray, tolerance: float) -> tuple[FloatArray, float]:

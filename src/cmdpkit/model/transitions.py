@@ -24,6 +24,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+ARRAYS = ("indptr", "successors", "prob")  # the arrays of a kernel
 DENSE_LIMIT = 1 << 28  # entries (2 GiB); a larger dense array is refused
 
 
@@ -39,7 +40,7 @@ class Kernel:
     prob: FloatArray  # [nonzeros], their probabilities
 
     def __post_init__(self) -> None:
-        for name, dtype in (("indptr", np.int64), ("successors", np.int32), ("prob", np.float64)):
+        for name, dtype in zip(ARRAYS, (np.int64, np.int32, np.float64), strict=True):
             object.__setattr__(self, name, _stored(name, getattr(self, name), dtype))
 
     @classmethod
@@ -51,7 +52,7 @@ class Kernel:
             raise CmdpkitError(f"P has shape {P.shape}: the last axis counts next states, expected {S}")
         flat = P.reshape(-1, S)
         rows, successors = np.nonzero(flat)
-        return cls.owning(T, S, A, _indptr(rows, T * S * A), successors.astype(np.int32), flat[rows, successors])
+        return cls.in_order((T, S, A), rows, successors, flat[rows, successors])
 
     @classmethod
     def owning(cls, T: int, S: int, A: int, *arrays: NDArray[Any]) -> Kernel:
@@ -59,6 +60,11 @@ class Kernel:
         for x in arrays:
             x.flags.writeable = False
         return cls(T, S, A, *arrays)
+
+    @classmethod
+    def in_order(cls, shape: tuple[int, int, int], rows: IntArray, successors: IntArray, prob: FloatArray) -> Kernel:
+        """Rows from entries that are in the order of their rows already; each entry is kept as it is."""
+        return cls.owning(*shape, _indptr(rows, int(np.prod(shape))), successors.astype(np.int32), prob)
 
     @classmethod
     def from_entries(
@@ -96,6 +102,11 @@ class Kernel:
         return self.T, self.S, self.A
 
     @property
+    def arrays(self) -> tuple[IntArray, NDArray[np.int32], FloatArray]:
+        """The three arrays, in the order of `ARRAYS`."""
+        return self.indptr, self.successors, self.prob
+
+    @property
     def nonzeros(self) -> int:
         """How many transitions have a positive probability."""
         return len(self.prob)
@@ -103,33 +114,62 @@ class Kernel:
     @property
     def rows(self) -> IntArray:
         """The row of every entry, [nonzeros]."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return np.repeat(np.arange(len(self.indptr) - 1), self.lengths)
+
+    @property
+    def lengths(self) -> IntArray:
+        """How many entries each row has, [T*S*A]."""
+        return np.diff(self.indptr)
+
+    def entries(self, h: int, s: int, a: int) -> slice:
+        """Where the entries of state s and action a at step h (from 0) stand in the arrays."""
+        row = ((h % self.T) * self.S + s) * self.A + a
+        return slice(int(self.indptr[row]), int(self.indptr[row + 1]))
+
+    def filled(self) -> tuple[IntArray, IntArray]:
+        """The rows that have entries, and where each of them begins."""
+        rows = np.flatnonzero(self.lengths)
+        return rows, self.indptr[rows]
 
     def sums(self) -> FloatArray:
         """Sum of every row, [T, S, A]; an empty row sums to 0."""
-        total = np.zeros(len(self.indptr) - 1)
-        filled = np.flatnonzero(np.diff(self.indptr))
-        if len(filled):
+        total = np.zeros(self.T * self.S * self.A)
+        rows, starts = self.filled()
+        if len(rows):
             with np.errstate(invalid="ignore", over="ignore"):  # `check` refuses what is not finite, with its place
-                total[filled] = np.add.reduceat(self.prob, self.indptr[filled])
+                total[rows] = np.add.reduceat(self.prob, starts)
         return total.reshape(self.shape)
+
+    def with_prob(self, prob: FloatArray) -> Kernel:
+        """The same entries with other probabilities."""
+        return Kernel.owning(*self.shape, self.indptr, self.successors, prob)
+
+    def once(self) -> Kernel:
+        """The rows of the first step as a kernel that holds at every step, if all steps have the same; or else this."""
+        size = self.S * self.A
+        lengths = self.lengths.reshape(self.T, size)
+        if self.T == 1 or (lengths != lengths[0]).any():
+            return self
+        first = slice(0, int(self.indptr[size]))
+        if any((x.reshape(self.T, -1) != x[first]).any() for x in (self.successors, self.prob)):
+            return self
+        parts = self.indptr[: size + 1].copy(), self.successors[first].copy(), self.prob[first].copy()
+        return Kernel.owning(1, self.S, self.A, *parts)
 
     def masked(self, allowed: BoolArray) -> Kernel:
         """The same kernel with empty rows for actions that `allowed` [1 or H, S, A] excludes at all steps of a row."""
         needed = self._needed(np.asarray(allowed, dtype=bool))
-        if not np.diff(self.indptr)[~needed.reshape(-1)].any():
+        if not self.lengths[~needed.reshape(-1)].any():
             return self
         rows = self.rows
         keep = needed.reshape(-1)[rows]
-        indptr = _indptr(rows[keep], self.T * self.S * self.A)
-        return Kernel.owning(self.T, self.S, self.A, indptr, self.successors[keep], self.prob[keep])
+        return Kernel.in_order(self.shape, rows[keep], self.successors[keep], self.prob[keep])
 
     def renormalised(self) -> Kernel:
         """The same kernel with every row divided by its sum; rows without entries stay empty."""
         sums = self.sums().reshape(-1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            prob = self.prob / sums[self.rows]
-        return Kernel.owning(self.T, self.S, self.A, self.indptr, self.successors, prob)
+            return self.with_prob(self.prob / sums[self.rows])
 
     def check_structure(self) -> None:
         """Raise CmdpkitError unless the arrays fit together, which is not certain if a user put them together."""
@@ -155,8 +195,7 @@ class Kernel:
                 raise CmdpkitError(
                     f"kernel: {name} is {x.dtype} of shape {x.shape}, expected {x.dtype} of shape ({size},)"
                 )
-        steps = np.diff(self.indptr)
-        if self.indptr[0] != 0 or self.indptr[-1] != len(self.prob) or (steps < 0).any():
+        if self.indptr[0] != 0 or self.indptr[-1] != len(self.prob) or (self.lengths < 0).any():
             raise CmdpkitError(f"kernel: indptr must rise from 0 to the number of entries, {len(self.prob)}")
         outside = np.flatnonzero((self.successors < 0) | (self.successors >= self.S))
         if len(outside):

@@ -148,14 +148,19 @@ def load_record(folder: Folder, key: str) -> RunRecord:
         body = _opened(path, arrays.pop(HEADER).tobytes().decode(), RECORD)
         body["policy"]["pi"] = arrays.pop(POLICY)
         return _checked(path, key, body, arrays)
-    except (KeyError, TypeError, UnicodeDecodeError) as error:
-        raise CmdpkitError(f"{path} is not a complete record ({error!r}); delete it and run again") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if str(path) in str(error):
+            raise
+        told = str(error) if isinstance(error, CmdpkitError) else repr(error)
+        raise CmdpkitError(f"{path} is not a complete record ({told}); delete it and run again") from None
 
 
 def _checked(path: Path, key: str, body: Plain, curves: Arrays) -> RunRecord:
     if body["key"] != key or Run(**body["run"]).key != key:
         raise CmdpkitError(f"{path} belongs to another run, {body['key']}; give it back its name")
-    return record_of(body, curves)
+    record = record_of(body, curves)
+    _check_curves(record)
+    return record
 
 
 def load_records(folder: Folder) -> tuple[RunRecord, ...]:
@@ -215,7 +220,7 @@ def _load_old(path: Path) -> RunRecord:
             parts = [name] if len(shape) == 1 else [f"{name}_{n + 1}" for n in range(shape[0])]
             curves[name] = np.array([table[part].to_numpy() for part in parts]).reshape(shape)
         return _checked(path, path.stem, body, curves)
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise CmdpkitError(f"{path} and its .parquet are not a complete record ({error}); delete both") from None
 
 

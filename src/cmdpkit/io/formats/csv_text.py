@@ -36,7 +36,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _FORBIDDEN = ("-inf", "-infinity", "−inf")  # rewards by which people say that an action is not allowed
 SEPARATORS = (",", ";", "\t")
 _PER_STEP = " per step"  # after a bound that is one
-_FORMULA = re.compile(r"'*[=+@]")  # how a cell begins that a spreadsheet takes for a formula, perhaps after apostrophes
+# How a cell begins that a spreadsheet takes for a formula, perhaps after apostrophes; a negative number is none.
+_FORMULA = re.compile(r"'*(?:[=+@]|-(?![\d.]+(?:[eE][+-]?\d+)?\s*%?$|inf))", re.ASCII)
 _PLAIN = re.compile(r"\w+( \w+)*")
 
 Read = TypeVar("Read")

@@ -151,31 +151,28 @@ def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
     kernel, c = cmdp.kernel, cmdp.compact
     if cmdp.outcomes is not None and (listed := _outcomes_of(cmdp, cmdp.outcomes, h, s, a)):
         return {"outcomes": listed}
-    i = ((h % kernel.T) * cmdp.S + s) * cmdp.A + a
-    entries = range(kernel.indptr[i], kernel.indptr[i + 1])
+    entries = kernel.entries(h, s, a)
+    reached = zip(kernel.successors[entries].tolist(), kernel.prob[entries].tolist(), strict=True)
     signals = (cmdp.constraints[n].sign * c.g[n, h % c.g.shape[1], s, a] for n in range(cmdp.N))
     return {
         "reward": float(c.r[h % len(c.r), s, a]),
         **{constraint.name: float(x) for constraint, x in zip(cmdp.constraints, signals, strict=True)},
         # This is the last entry, because a file that ends within it is not valid and therefore noticed.
-        "next": {str(cmdp.states[kernel.successors[j]]): float(kernel.prob[j]) for j in entries},
+        "next": {str(cmdp.states[x]): p for x, p in reached},
     }
 
 
 def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[Tables]:
     """What an action may bring at a step, one table for each outcome; none where reward and signals are certain."""
-    row = ((h % drawn.T) * cmdp.S + s) * cmdp.A + a
-    entries = range(drawn.entries.indptr[row], drawn.entries.indptr[row + 1])
+    here, entries = drawn.entries.entries(h, s, a), drawn.entries
     names = ("reward", *(c.name for c in cmdp.constraints))
-    if len({tuple(drawn.signals[i]) for i in entries}) == 1:
+    signals = drawn.signals[here].tolist()
+    if all(x == signals[0] for x in signals):
         return []
+    listed = zip(entries.successors[here].tolist(), entries.prob[here].tolist(), signals, strict=True)
     return [
-        {
-            "next": written_name(cmdp.states[drawn.entries.successors[i]]),
-            "probability": float(drawn.entries.prob[i]),
-            **dict(zip(names, drawn.signals[i].tolist(), strict=True)),
-        }
-        for i in entries
+        {"next": written_name(cmdp.states[x]), "probability": p, **dict(zip(names, told, strict=True))}
+        for x, p, told in listed
     ]
 
 

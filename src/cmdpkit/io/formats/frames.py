@@ -36,12 +36,15 @@ def columns_of(source: Any) -> Columns | None:
 
     if any(name is not None for name in getattr(getattr(source, "index", None), "names", ())):
         source = source.reset_index()  # the named index of a pandas frame holds columns too
-    frame = narwhals.from_native(source, pass_through=True)
-    if isinstance(frame, narwhals.LazyFrame):
-        frame = frame.collect()
-    if not isinstance(frame, narwhals.DataFrame):
-        return None
-    return {str(name): frame[name].to_list() for name in frame.columns}
+    try:
+        frame = narwhals.from_native(source, pass_through=True)
+        if isinstance(frame, narwhals.LazyFrame):
+            frame = frame.collect()
+        if not isinstance(frame, narwhals.DataFrame):
+            return None
+        return {str(name): frame[name].to_list() for name in frame.columns}
+    except narwhals.exceptions.NarwhalsError as error:  # such as two columns of the same name
+        raise CmdpkitError(f"the data frame cannot be read: {' '.join(str(error).split())}") from None
 
 
 def model_of_columns(
@@ -107,9 +110,12 @@ def _check_columns(columns: Columns, signals: list[str]) -> None:
 
 def _positions(columns: Columns, *names: str) -> tuple[list[Name], list[IntArray]]:
     """The different names in some columns in their order, and for each column their positions [rows]."""
+    rule = "a name: text, or whole numbers throughout"
+    if not all(is_name(x) for name in names for x in columns[name]):
+        _refuse(columns, names, is_name, rule)
     found = set().union(*(columns[name] for name in names))
-    if not all(map(is_name, found)) or len({isinstance(x, str) for x in found}) > 1:
-        _refuse(columns, names, is_name, "a name: text, or whole numbers throughout")
+    if len({isinstance(x, str) for x in found}) > 1:
+        _refuse(columns, names, is_name, rule)
     order = sorted(found)
     position = {x: i for i, x in enumerate(order)}
     return order, [np.array([position[x] for x in columns[name]], dtype=np.int64) for name in names]

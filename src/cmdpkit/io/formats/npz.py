@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
@@ -25,7 +26,7 @@ from cmdpkit.io.formats import document
 from cmdpkit.io.formats.source import Index, Located, LocatedTable, check_regular
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.outcomes import Outcomes
-from cmdpkit.model.transitions import Kernel
+from cmdpkit.model.transitions import ARRAYS, Kernel
 
 ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
 MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
@@ -64,26 +65,27 @@ def read_arrays(path: Path, mapped: Container[str] = ()) -> Arrays:
     (2, 3)
     """
     check_regular(path)
-    with _damage(path), open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        check_inflation(path, path.stat().st_size, sum(info.file_size for info in archive.infolist()))
-        if len(members) < len(archive.infolist()):
-            raise ValueError("an array is there twice")
-        return {
-            name: _left_on_disk(path, info) if name in mapped else _read(archive, info)
-            for name, info in members.items()
-        }
+    with _damage(path), open(path, "rb") as raw:
+        archive = NpzFile(raw, allow_pickle=False)  # what np.load makes of an archive
+        members = archive.zip.infolist()
+        check_inflation(path, path.stat().st_size, sum(member.file_size for member in members))
+        arrays: Arrays = {}
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if name in arrays:
+                raise ValueError("an array is there twice")
+            with archive.zip.open(member) as stream:
+                shape, _, dtype = _declared(stream)
+            if math.prod(shape) * dtype.itemsize > member.file_size:  # NumPy would take the memory before it reads
+                raise ValueError(f"{quoted(member.filename)} of shape {shape} does not have the size it claims")
+            arrays[name] = _left_on_disk(path, member) if name in mapped else archive[name]
+        return arrays
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as stream:
-        npy.read_magic(stream)
-        shape, _, dtype = npy.read_array_header_1_0(stream)
-    if math.prod(shape) * dtype.itemsize > info.file_size:  # NumPy would take the memory before it reads
-        raise ValueError(f"{quoted(info.filename)} of shape {shape} does not have the size it claims")
-    with archive.open(info) as stream:
-        array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
-        return array
+def _declared(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """What the header of an array says: its shape, whether it is in Fortran order, and the type of its numbers."""
+    npy.read_magic(stream)
+    return npy.read_array_header_1_0(stream)
 
 
 def _left_on_disk(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
@@ -96,8 +98,7 @@ def _left_on_disk(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
     with open(path, "rb") as file:
         file.seek(info.header_offset + 26)  # the member's own header has 30 bytes, a name and an extra field
         file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
-        npy.read_magic(file)
-        shape, fortran, dtype = npy.read_array_header_1_0(file)
+        shape, fortran, dtype = _declared(file)
         if 0 in shape or dtype.hasobject:
             return np.zeros(shape, dtype)
         return np.asarray(np.memmap(file, dtype, "r", file.tell(), shape, "F" if fortran else "C"))
@@ -181,9 +182,7 @@ def _header(path: Path, found: NDArray[Any] | None, kind: str) -> LocatedTable:
     return header
 
 
-# -- Models as npz: the sparse rows of the kernel and the other arrays, as they are held in memory.
-
-MAPPED = ("indptr", "successors", "prob")  # arrays that can stay on disk; a model makes its own tables from the others
+# -- Models as npz: the sparse rows of the kernel, which can stay on disk, and the other arrays, as they are in memory.
 
 
 def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
@@ -202,17 +201,18 @@ def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
     signals: Arrays = {"r": c.r, "signals": cmdp.signs[:, None, None, None] * c.g}
     if drawn is not None:  # means are derived from outcomes
         header["outcomes"], rows, signals = True, drawn.entries, {"outcomes": drawn.signals}
-    arrays: Arrays = {"indptr": rows.indptr, "successors": rows.successors, "prob": rows.prob}
+    arrays: Arrays = dict(zip(ARRAYS, rows.arrays, strict=True))
     write_npz(file, "model", header, {**arrays, **signals, "actions": c.allowed, "mu": c.mu})
 
 
 def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False) -> CMDP:
     """A model that `write_npz_model` stored; with ``mmap`` its transitions stay on disk."""
-    header, arrays = read_npz(path, "model", _layout, mapped=MAPPED if mmap else ())
+    header, arrays = read_npz(path, "model", _layout, mapped=ARRAYS if mmap else ())
     states, actions = header.at("states").names(), header.at("actions").names()
     S, A = len(states), len(actions)
-    T = (arrays["indptr"].size - 1) // (S * A)
-    rows = Kernel.owning(T, S, A, arrays["indptr"], arrays["successors"], arrays["prob"])
+    stored = [arrays[name] for name in ARRAYS]
+    T = (stored[0].size - 1) // (S * A)
+    rows = Kernel.owning(T, S, A, *stored)
     constraints = document.constraints_of(header)
     source: dict[str, Any] = {}
     if "outcomes" in arrays:
@@ -248,10 +248,13 @@ def _layout(header: Located) -> dict[str, Expected]:
         "r": Expected("float64", (steps, (S,), (A,))),
         "signals": Expected("float64", ((N,), steps, (S,), (A,))),  # in the user's sense
     }
+    stored = (
+        Expected("int64", ((S * A + 1, H * S * A + 1),)),
+        Expected("int32", (entries,)),
+        Expected("float64", (entries,)),
+    )
     return {
-        "indptr": Expected("int64", ((S * A + 1, H * S * A + 1),)),
-        "successors": Expected("int32", (entries,)),
-        "prob": Expected("float64", (entries,)),
+        **dict(zip(ARRAYS, stored, strict=True)),
         **({"outcomes": Expected("float64", (entries, (1 + N,)))} if drawn else collected),
         "actions": Expected("bool", (steps, (S,), (A,))),
         "mu": Expected("float64", ((S,),)),

@@ -36,7 +36,7 @@ class Explicit:
     actions: Sequence[Name]  # names of the actions, by number
     state: IntArray  # [choices], the state of each choice
     action: IntArray  # [choices], its action; different within a state
-    indptr: IntArray  # [choices + 1], the transitions of choice i are those from indptr[i] to indptr[i + 1]
+    owner: IntArray  # [transitions], the choice that each belongs to, rising
     successors: IntArray  # [transitions], the next state
     prob: FloatArray  # [transitions], its probability
     rewards: Mapping[str, FloatArray]  # by name, [choices]: what a choice earns on average
@@ -55,7 +55,7 @@ class Explicit:
             mu = np.zeros(S)
             mu[list(self.start)] = list(self.start.values())
         return CMDP(
-            Kernel.from_entries((1, S, A), np.repeat(at, np.diff(self.indptr)), self.successors, self.prob),
+            Kernel.from_entries((1, S, A), at[self.owner], self.successors, self.prob),
             self._table(reward, at, S, A),
             mu=mu if start is None else start if isinstance(start, Mapping) else {start: 1.0},
             actions=np.isin(np.arange(S * A), at).reshape(S, A),
@@ -84,7 +84,7 @@ def explicit_of(cmdp: CMDP) -> Explicit:
         raise CmdpkitError("a constraint is called 'reward', which is the name of the reward in this format; rename it")
     state, action = np.nonzero(c.allowed[0])
     rows = cmdp.kernel.masked(c.allowed)  # all transitions that are left belong to an allowed choice, in their order
-    sizes = np.diff(rows.indptr)[state * cmdp.A + action]
+    sizes = rows.lengths[state * cmdp.A + action]
     signals = {"reward": c.r[0][state, action]}
     signals |= {x.name: x.sign * g[0][state, action] + 0.0 for x, g in zip(cmdp.constraints, c.g, strict=True)}
     return Explicit(
@@ -92,7 +92,7 @@ def explicit_of(cmdp: CMDP) -> Explicit:
         actions=cmdp.action_names,
         state=state,
         action=action,
-        indptr=np.concatenate(([0], np.cumsum(sizes))),
+        owner=np.repeat(np.arange(len(state)), sizes),
         successors=rows.successors.astype(np.int64),
         prob=rows.prob,
         rewards=signals,
@@ -179,7 +179,7 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
         actions=actions,
         state=state,
         action=action,
-        indptr=np.cumsum([0, *map(len, rows)]),
+        owner=np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
         successors=np.array([x for row in rows for x in row], dtype=np.int64),
         prob=np.array([p for row in rows for p in row.values()], dtype=float),
         rewards={name: _rewards(paths, keys, choices, S) for name, paths in rewards.items()},
@@ -249,8 +249,7 @@ def files(model: Explicit, path: Path) -> Iterator[tuple[Path, str]]:
     for s in model.state.tolist():
         choices.append(f"{s} {number.get(s, 0)}")
         number[s] = number.get(s, 0) + 1
-    owner = np.repeat(np.arange(len(choices)), np.diff(model.indptr)).tolist()
-    successors = model.successors.tolist()
+    owner, successors = model.owner.tolist(), model.successors.tolist()
     head = f"{len(model.states)} {len(choices)} {len(owner)}"
     names = ["_".join(str(model.actions[a]).split()) for a in model.action.tolist()]
     branches = zip(owner, successors, model.prob.tolist(), strict=True)

@@ -25,6 +25,7 @@ import cmdpkit
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.npz import check_inflation, inflation_limit
 from cmdpkit.io.formats.prism import Explicit, check_names, one_start, told_apart
+from cmdpkit.io.formats.source import check_regular
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
@@ -49,6 +50,7 @@ Index = Mapping[str, Any]
 
 def read(path: Path) -> Explicit:
     """The Markov decision process in a file, with all its reward structures."""
+    check_regular(path)
     try:
         files = _members(path)
         index = _table(json.loads(files["index.json"]), "the index")
@@ -72,7 +74,7 @@ def read(path: Path) -> Explicit:
 def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Mapping[str, Index]) -> Explicit:
     S, choices, branches = (_count(system, key) for key in ("#states", "#choices", "#branches"))
     target = _integers(files, "branch-to-target.bin", "<u8", branches)
-    indptr = _offsets(files, "choice-to-branches.bin", choices, branches)
+    owner = np.repeat(np.arange(choices), np.diff(_offsets(files, "choice-to-branches.bin", choices, branches)))
     first = _offsets(files, "state-to-choices.bin", S, choices)
     if branches and target.max() >= S:
         raise CmdpkitError(f"{path}: a transition leads to state {target.max()}, but there are {S}, numbered from 0")
@@ -84,7 +86,6 @@ def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Map
         prob = np.ones(branches)  # every choice has one next state
     else:
         raise CmdpkitError(f"{path} has no probabilities: it is a transition system, not a Markov decision process")
-    owner = np.repeat(np.arange(choices), np.diff(indptr))
     rewards = {}
     for name, structure in described.items():
         structure = _table(structure, f"the reward structure {quoted(name)}")
@@ -105,7 +106,7 @@ def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Map
         actions=actions,
         state=state,
         action=action,
-        indptr=indptr,
+        owner=owner,
         successors=target,
         prob=prob,
         rewards=rewards,
@@ -297,12 +298,11 @@ def _contents(model: Explicit) -> Iterable[tuple[str, bytes]]:
     }
     initial = np.zeros(-(-S // 64) * 64, dtype=np.uint8)  # filled up to whole words of 64 bits
     initial[list(model.start)] = 1
-    first = np.concatenate(([0], np.cumsum(np.bincount(model.state, minlength=S))))
     yield "index.json", json.dumps(index, indent=2).encode()
     yield "state-is-initial.bin", np.packbits(initial, bitorder="little").tobytes()
-    yield "state-to-choices.bin", first.astype("<u8").tobytes()
+    yield "state-to-choices.bin", _begins(model.state, S)
     yield "state-to-player.bin", np.zeros(S, "<u4").tobytes()
-    yield "choice-to-branches.bin", model.indptr.astype("<u8").tobytes()
+    yield "choice-to-branches.bin", _begins(model.owner, choices)
     yield "branch-to-target.bin", model.successors.astype("<u8").tobytes()
     yield "branch-to-probability.bin", model.prob.astype("<f8").tobytes()
     yield "actions/choices/values.bin", model.action.astype("<u4").tobytes()
@@ -310,3 +310,8 @@ def _contents(model: Explicit) -> Iterable[tuple[str, bytes]]:
     yield "actions/choices/string-mapping.bin", np.cumsum([0, *map(len, names)]).astype("<u8").tobytes()
     for key, name in structures.items():
         yield f"annotations/rewards/{key}/choices/values.bin", model.rewards[name].astype("<f8").tobytes()
+
+
+def _begins(owner: IntArray, n: int) -> bytes:
+    """Where the children of each of n parents begin, for children whose parents are these, rising."""
+    return np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=n)))).astype("<u8").tobytes()
