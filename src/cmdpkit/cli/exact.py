@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, BadParameter, Option
@@ -15,7 +15,6 @@ from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import Diagnosis, Separation
-    from cmdpkit.model.cmdp import CMDP
 
 
 @verb("envs", "envs random", "solve random:S=20,seed=4")
@@ -85,6 +84,7 @@ def check(
     "solve model.toml --save-policy best.csv",
     "solve queue --simple 1%",
     "solve two-rooms --one-class --bridge 0.01",
+    "solve mymodel.py --folder solved --controller best",
 )
 def solve(
     model: Model,
@@ -112,6 +112,20 @@ def solve(
         float | None,
         Option(metavar="SHARE", help="Long-run averages: share of time for moving between classes (1e-4)."),
     ] = None,
+    folder: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="Models by functions: keep the work here; the same command continues it."),
+    ] = None,
+    one_policy: Annotated[
+        bool, Option("--one-policy", help="Models by functions: one policy with few draws, not a mixture.")
+    ] = False,
+    controller: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="Models by functions: write the policy to a new folder, with a program that acts."),
+    ] = None,
+    ranks: Annotated[
+        bool, Option("--ranks", help="Models by functions: share the states among the ranks of mpiexec.")
+    ] = False,
     force: Force = False,
     renormalise: Renormalise = False,
     table: Tables = None,
@@ -129,30 +143,52 @@ def solve(
 
     After Ctrl-C, shows the best policy found so far and how good it is proved to be, with exit code 130.
 
+    A Python file is a model, too: its variable or function "model" is one, or makes one. A model by functions may be
+    shared among machines: mpiexec -n 4 python -m cmdpkit solve mymodel.py --ranks
+
     Ends with exit code 3 if no policy meets all bounds.
     """
     changed, share = shared.bounds_of(bound), shared.share_of(simple)
     shared.refuse_existing(save_policy, force)
-    with Busy(f"solve {model}") as sign:
+    shared.refuse_existing(controller, False)
+    comm = shared.all_ranks() if ranks else None
+    with Busy(f"solve {model}", quiet=comm is not None and comm.rank > 0) as sign:
         import cmdpkit as ck  # the first line is shown before anything heavy is imported
+        from cmdpkit.model.functions import FunctionModel
         from cmdpkit.results import solution as show
         from cmdpkit.results.diagnosis import relaxations
 
-        cmdp = _loaded(model, renormalise, discount, average).with_bounds(**changed)
-        report = sign.update if cmdp.criterion.has_horizon else False
+        cmdp = _loaded(model, renormalise, discount, average, functions=True).with_bounds(**changed)
+        by_functions = isinstance(cmdp, FunctionModel)
+        others: dict[str, Any]
+        if by_functions:
+            kind, others = "by functions", {"--method": method != "auto", "--bridge": bridge, "--one-class": one_class}
+            others |= {"--save-policy (write a --controller)": save_policy, "--simple": simple}
+        else:
+            kind, others = "with arrays", {"--folder": folder, "--one-policy": one_policy, "--ranks": ranks}
+            others |= {"--controller (export makes one of a policy)": controller}
+        for option, value in others.items():
+            if value:
+                raise BadParameter(f"{option} is not for models {kind}")
+        report = sign.update if by_functions or cmdp.criterion.has_horizon else False
+        how = {"policy": "one" if one_policy else "mixture", "folder": folder, "comm": comm} if by_functions else {}
         try:
             with shared.interruptible():
-                found = ck.solve(
-                    cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=report
+                found: Any = ck.solve(
+                    cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=report, **how
                 )
         except ck.Infeasible as error:
-            if len(error.conflict) > 1:  # for a single bound, the error itself says how far it must move
+            if len(error.conflict) > 1 and not by_functions:  # a single bound: the error itself says how far
                 for line in relaxations(error):
                     error.add_note(line)
             raise
         if share is not None:
             sign.update("simplifying")
             found = ck.simplify(found, share)
+    if comm is not None and comm.rank > 0:
+        return
+    if controller is not None:
+        found.save(controller)
     if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
     shared.answer(
@@ -196,7 +232,7 @@ def tradeoff(
         import cmdpkit as ck
         from cmdpkit.results import tradeoff as show
 
-        cmdp = _loaded(model, renormalise, discount, average)
+        cmdp = _loaded(model, renormalise, discount, average, functions=True)
         found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
     if plot is not None:
         from cmdpkit.results.figures.style import save
@@ -285,11 +321,18 @@ def export(
     shared.wrote(target, as_json)
 
 
-def _loaded(model: str, renormalise: bool, discount: float | None, average: bool) -> CMDP:
-    """The model, by another criterion if one is asked for."""
-    from cmdpkit.io.loading import load
+def _loaded(model: str, renormalise: bool, discount: float | None, average: bool, *, functions: bool = False) -> Any:
+    """The model, by another criterion if one is asked for; one by functions if the verb takes those."""
+    from cmdpkit.io.loading import build, load
+    from cmdpkit.model.cmdp import CMDP
+    from cmdpkit.model.functions import FunctionModel
 
-    cmdp = load(model, renormalise=renormalise)
+    cmdp = build(model, renormalise=renormalise) if functions else None
+    if isinstance(cmdp, FunctionModel):
+        if discount is not None or average:
+            raise BadParameter("a model by functions is judged as it says itself; leave --discount and --average out")
+        return cmdp
+    cmdp = cmdp if isinstance(cmdp, CMDP) else load(model, renormalise=renormalise)
     if discount is None and not average:
         return cmdp
     if discount is not None and average:

@@ -26,8 +26,8 @@ RECENT = 0.5  # share of the seconds of a run from which its present rate is rea
 class Busy(StatusLines):
     """One task: its name and the time it has taken."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(lambda: [(Field(what), Field(self.news, 1))])
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        super().__init__(lambda: [(Field(what), Field(self.news, 1))], quiet=quiet)
         self.news = ""
 
     def update(self, news: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import FEASIBLE
@@ -28,6 +29,8 @@ from cmdpkit.operators.steps import Threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from cmdpkit.exact.large.policy import LargeSolution
 
 # A solution may miss its bounds by a little less than the tolerance. Where its totals become the bounds of another
 # problem, this band makes sure that the solution counts as feasible there too.
@@ -124,6 +127,7 @@ def relaxations(cmdp: CMDP) -> dict[str, Relaxation | None]:
     The best total under the other bounds is found with a proved gap. The bound is moved to this total and a tolerance
     beyond it, and the problem is solved with it, so that a user can take the number as it is.
     """
+    check_model(cmdp)
     return {c.name: _relaxation(cmdp, n) for n, c in enumerate(cmdp.constraints)}
 
 
@@ -159,7 +163,7 @@ class Tradeoff(Shown):
     prices: FloatArray  # [points], the shadow price of this bound
     utilities: FloatArray  # [points, N], expected totals of the constraints' signals
     infeasible: FloatArray  # the bounds asked for that no policy meets
-    cmdp: CMDP  # the model, with its own bound
+    cmdp: CMDP | FunctionModel  # the model, with its own bound
 
     @property
     def name(self) -> str:
@@ -199,7 +203,13 @@ def _is_finite(x: object) -> bool:
 
 
 def tradeoff(
-    cmdp: CMDP, name: str, n: int = 21, *, low: float | None = None, high: float | None = None, threads: Threads = None
+    cmdp: CMDP | FunctionModel,
+    name: str,
+    n: int = 21,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    threads: Threads = None,
 ) -> Tradeoff:
     """The optimal value for ``n`` different bounds of one constraint, evenly spaced from ``low`` to ``high``.
 
@@ -209,7 +219,8 @@ def tradeoff(
     name : of the constraint whose bound is moved
     n : how many bounds are tried
     low, high : the smallest and the largest of them, per step if the bound is. By default they go from where the bound
-        no longer changes the optimum to the strictest bound that can be met together with the others.
+        no longer changes the optimum to the strictest bound that can be met together with the others; for models by
+        functions, from what the largest reward collects to the most that any policy collects, whatever the other bounds
     threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
@@ -221,7 +232,9 @@ def tradeoff(
     >>> [(round(row["bound"], 6), round(row["value"], 6)) for row in tradeoff(cmdp, "utility", 3).rows()]
     [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0)]
     """
-    check_model(cmdp)
+    if not isinstance(cmdp, FunctionModel):
+        check_model(cmdp)
+        refuse_threads(cmdp, threads)
     k = cmdp.constraint_index(name)
     if not is_int(n) or not 1 <= n <= MOST_POINTS:
         raise CmdpkitError(
@@ -230,16 +243,23 @@ def tradeoff(
     for what, end in (("low", low), ("high", high)):
         if end is not None and not _is_finite(end):
             raise CmdpkitError(f"{what} is {quoted(end)}, expected a finite number")
-    refuse_threads(cmdp, threads)
-    if low is None or high is None:
-        ends = _ends(cmdp, k, threads)
-        low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
-    pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
-    met: list[tuple[float, Solution]] = []
+    solve_one: Callable[[Any], Solution | LargeSolution]
+    ends: list[float]
+    if isinstance(cmdp, FunctionModel):
+        from cmdpkit.exact.large.solve import search_of
+
+        search = search_of(cmdp, threads)
+        solve_one, ends = lambda model: search.solution(model), search.ends(k)
+    else:
+        ends = [0.0, 0.0] if low is not None and high is not None else _ends(cmdp, k, threads)
+        pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
+        solve_one = lambda model: solve_in(pool, model, "auto", Watch())  # noqa: E731
+    low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
+    met: list[tuple[float, Solution | LargeSolution]] = []
     unmet: list[float] = []
     for bound in np.linspace(low, high, n).tolist():
         try:
-            met.append((bound, solve_in(pool, cmdp.with_bounds(**{name: bound}), "auto", Watch())))
+            met.append((bound, solve_one(cmdp.with_bounds(**{name: bound}))))
         except Infeasible:
             unmet.append(bound)
     return Tradeoff(

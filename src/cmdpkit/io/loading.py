@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import re
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,8 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
     if not isinstance(made, CMDP):
         raise CmdpkitError(
             f"{os.fspath(source)!r} makes a {type(made).__name__}, not a CMDP: there is no model to solve or check. "
-            "`cmdpkit learn`, `cmdpkit bench` and cmdpkit.learn can learn in a Gymnasium environment"
+            "`cmdpkit learn`, `cmdpkit bench` and cmdpkit.learn can learn in a Gymnasium environment; `cmdpkit solve` "
+            "and `cmdpkit tradeoff` take a model by functions, and its arrays() is a CMDP"
         )
     return made
 
@@ -66,9 +68,23 @@ def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **par
         raise CmdpkitError(f"{quoted(text)}: no such file and no such environment; {_hint(text)}")
     if params:
         raise CmdpkitError(f"{quoted(text)} is a file: it takes no parameters, got {', '.join(params)}")
+    if text.endswith(".py"):
+        return _in_file(Path(text))
     from cmdpkit.io.models import read_model
 
     return read_model(text, renormalise=renormalise)
+
+
+def _in_file(path: Path) -> Any:
+    """What a user's Python file calls ``model``: a model, or a function without parameters that makes one."""
+    look_in(str(path.parent.resolve()))
+    scope = runpy.run_path(str(path), run_name=path.stem)
+    if "model" not in scope:
+        raise CmdpkitError(
+            f"{quoted(str(path))} has no 'model', expected a model of that name, or a function that makes one"
+        )
+    found = scope["model"]
+    return found() if inspect.isfunction(found) else found
 
 
 def parsed(text: str) -> tuple[str, dict[str, envs.Parameter]] | None:

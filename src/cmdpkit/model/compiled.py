@@ -218,7 +218,10 @@ def typed_for(name: str, function: Any, arguments: tuple[Any, ...], expected: st
         ) from None
     kind = made.overloads[kinds].signature.return_type  # type: ignore[attr-defined]
     if not fits(kind):
-        raise CmdpkitError(f"{name} returns {kind}, expected {expected}")
+        code = made.py_func.__code__
+        raise CmdpkitError(
+            f"{name} returns {kind}, expected {expected} (line {code.co_firstlineno} of {code.co_filename})"
+        )
     return made
 
 

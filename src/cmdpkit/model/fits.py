@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_states, of_table, renumbered
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.signatures import read_state_function
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import IntArray
@@ -99,6 +100,8 @@ def check_model(cmdp: Any) -> None:
     step = "CMDP(...) and CMDP.from_function(...) make one"
     if isinstance(cmdp, (str, os.PathLike)):
         step = f"cmdpkit.load({str(cmdp)!r}) makes one of an environment or a file"
+    elif isinstance(cmdp, FunctionModel):
+        step = "this needs arrays, which model.arrays() makes of a model by functions that is small enough"
     elif hasattr(cmdp, "cmdp"):
         step = "it is in the attribute cmdp of what you gave"
     raise CmdpkitError(f"the model is {quoted(cmdp)}, expected a CMDP; {step}")

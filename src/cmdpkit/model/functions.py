@@ -29,7 +29,7 @@ from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.criterion import criterion_of
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import Name, is_int, names_of, numbers
+from cmdpkit.model.validate import Name, index_of, is_int, names_of, numbers
 
 MOST_STATES = 2**62  # indices are 64-bit integers
 MOST_ACTIONS = 2**15  # choices are kept in at most 16 bits, with one number to spare
@@ -122,7 +122,7 @@ class FunctionModel:
         self.A = len(named) if named is not None else int(actions) if isinstance(actions, int) else 0
         if isinstance(actions, bool) or not 1 <= self.A <= MOST_ACTIONS:
             raise CmdpkitError(f"actions is {quoted(actions)}, expected 1 to {MOST_ACTIONS} of them, or their names")
-        self.action_names: Sequence[Name] = names_of("actions", named, self.A)
+        self.action_names: Sequence[Name] = names_of("actions", range(self.A) if named is None else named, self.A)
         self.criterion = criterion_of(**judged, lengths={})
         if self.criterion.kind == "total":
             raise CmdpkitError("criterion is 'total', which models by functions do not have; give a discount")
@@ -169,13 +169,16 @@ class FunctionModel:
 
     def with_bounds(self, /, **bounds: float) -> Any:
         """The same model with other bounds, by constraint name."""
-        unknown = set(bounds) - {c.name for c in self.constraints}
-        if unknown:
-            raise CmdpkitError(f"no constraint is called {quoted(min(unknown))}")
+        for name in bounds:
+            self.constraint_index(name)
         made = object.__new__(type(self))
         vars(made).update(vars(self))
         made.constraints = tuple(replace(c, bound=bounds[c.name]) if c.name in bounds else c for c in self.constraints)
         return made
+
+    def constraint_index(self, name: str) -> int:
+        """Index of a constraint by its name."""
+        return index_of("constraint", [c.name for c in self.constraints], name)
 
     def state_index(self, x: Any) -> int:
         """The index of a state, refused unless it is one."""
@@ -184,9 +187,27 @@ class FunctionModel:
             raise CmdpkitError(f"{quoted(x)} is no state of the space {self.space}: a tuple of indices from 0")
         return int(np.ravel_multi_index(x, self.space))
 
+    def named(self, x: State) -> str:
+        """A state as it is shown: each coordinate with its name, if the user gave any."""
+        if isinstance(self.coordinates, range):
+            return str(x)
+        return f"({', '.join(f'{name}={i}' for name, i in zip(self.coordinates, x, strict=True))})"
+
     def state(self, s: int) -> State:
         """The state with an index."""
         return tuple(int(i) for i in np.unravel_index(s, self.space))
+
+    def check_policy(self, policy: Any) -> None:
+        """Raise CmdpkitError unless this is a policy for a model by functions of these sizes."""
+        if not hasattr(policy, "parts"):
+            own = hasattr(policy, "policy")
+            what = "it is in the attribute policy of what you gave" if own else "ck.solve(model).policy is one"
+            raise CmdpkitError(
+                f"the policy is a {type(policy).__name__}, expected one for a model by functions; {what}"
+            )
+        made = policy.model
+        if (made.space, made.A, made.criterion.horizon) != (self.space, self.A, self.criterion.horizon):
+            raise CmdpkitError(f"the policy was made for {made!r}, not for {self!r}")
 
     def arrays(self) -> CMDP:
         """The same model as a `CMDP` with all arrays, for models small enough; the test of every model by functions.
@@ -230,7 +251,8 @@ class EventModel(FunctionModel):
     Parameters
     ----------
     space : the size of each coordinate, or {name: size}; a state x is a tuple with x[i] from 0 to space[i] - 1
-    actions : how many actions there are, or their names; functions get their index from 0
+    actions : how many actions there are, or their names; functions get their index from 0, which is also the name of
+        an action without one
     events : number of events. The probabilities of a state and action sum to 1; where an event cannot happen, its p is
         0 and x_next any state, such as x
     step : ``step(x, a, e) -> (x_next, p)``. Tables of events, read by e, are twice as fast as arithmetic on e
@@ -374,7 +396,8 @@ def form_of(given: tuple[Any, ...], space: State, A: int, events: int, K: int, f
     convert, collect = _floats(K), made["collect"]
     after: Any = made.get("after")
     if factored and after is None:
-        after = njit(**LOOSE)(lambda y: (0.0,) * K)
+        nothing = (0.0,) * K
+        after = njit(**LOOSE)(lambda y: nothing)
 
     @njit(**LOOSE)
     def signals(x, a):

@@ -17,7 +17,8 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, readonly
 from cmdpkit.model.decisions import Decisions, rows_at
-from cmdpkit.model.fits import check_fits, check_mixture
+from cmdpkit.model.fits import check_fits, check_mixture, check_model
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import index_of
@@ -37,10 +38,12 @@ class Values(NamedTuple):
     w: FloatArray  # [N], expected totals of the constraints' signals
 
 
-def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
+def evaluate(cmdp: CMDP | FunctionModel, policy: Any) -> Values:
     """Expected reward and constraints' signals by the model's criterion, exact, in the user's units.
 
-    Totals over the horizon; without one, discounted totals, long-run averages or totals until absorption.
+    Totals over the horizon; without one, discounted totals, long-run averages or totals until absorption. Of a model by
+    functions, the policy is one that `solve` found for such a model; without a horizon, its values are then computed to
+    1e-9 of the largest values that signals can have.
 
     >>> from cmdpkit import CMDP, Policy, at_most
     >>> P = [[[0.5, 0.5], [1, 0]], [[0, 1], [1, 0]]]
@@ -48,6 +51,10 @@ def evaluate(cmdp: CMDP, policy: Policy | Mixture) -> Values:
     >>> evaluate(cmdp, Policy.uniform(cmdp))
     Values(v=1.125, w=array([1.]))
     """
+    if isinstance(cmdp, FunctionModel):
+        cmdp.check_policy(policy)
+        v, *rest = policy.totals(cmdp)[0].tolist()
+        return Values(v, np.array(rest, dtype=float))
     if not isinstance(policy, Policy):
         check_mixture(policy)
         parts = [evaluate(cmdp, p) for p in policy.policies]
@@ -99,6 +106,7 @@ def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *,
     >>> course.mean.tolist(), course.low.tolist(), course.high.tolist()
     ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0])
     """
+    check_model(cmdp)
     cmdp.need_horizon("a course over the steps")
     if not 0 < share < 1:
         raise CmdpkitError(f"share is {quoted(share)}, expected a number between 0 and 1, such as 0.9")
@@ -138,6 +146,7 @@ def action_values(cmdp: CMDP, signal: FloatArray, pi: FloatArray) -> tuple[Float
 
 def occupancy(cmdp: CMDP, policy: Policy | Mixture) -> FloatArray:
     """q[h, s, a] = Prob(s_h = s, a_h = a), exact; without a horizon [1, S, A], see `chains`."""
+    check_model(cmdp)
     if not isinstance(policy, Policy):
         return _mixed(cmdp, policy, occupancy)
     check_fits(cmdp, policy)

@@ -187,8 +187,9 @@ def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
     known_by = "means" if name in played.of_means else "outcomes"
     if c is None:
         return Spread(name, mean, quantiles, None, None, None, known_by)
-    countable = known_by == "outcomes" and played.cmdp.criterion.has_horizon and name in played.cmdp.exact
-    counted = exact_distribution(played.cmdp, played.policy, name) if countable else None
+    counted = None
+    if isinstance(played.cmdp, CMDP) and known_by == "outcomes" and played.cmdp.criterion.has_horizon:
+        counted = exact_distribution(played.cmdp, played.policy, name) if name in played.cmdp.exact else None
     side = "above" if c.sense == "at_most" else "below"
     exact = None if counted is None else getattr(counted, side)(c.bound_on_total)
     return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.bound_on_total), exact, known_by)

@@ -16,6 +16,7 @@ from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
 from cmdpkit.estimate.promise import Promise
 from cmdpkit.exact.comparison import Explanation, PolicyComparison
 from cmdpkit.exact.diagnosis import Diagnosis
+from cmdpkit.exact.large.policy import LargeSolution
 from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
@@ -81,6 +82,7 @@ def _whole_diagnosis(found: Diagnosis) -> RenderableType:
 render.register(Tradeoff, lambda found: tradeoff("Trade-off", found))
 render.register(Table, TerminalTable)
 render.register(Solution, lambda found: solution("Solution", found, line_width()))
+render.register(LargeSolution, lambda found: solution("Solution", found))
 render.register(Simplified, lambda found: solution("Simple policy", found, line_width()))
 render.register(Estimate, lambda estimate: coverage("Log", estimate))
 render.register(Promise, lambda found: Group(promise(found), EMPTY_LINE, policy_text(found.policy)))

@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cmdpkit.exact.large.policy import LargeSolution
 from cmdpkit.exact.simple.simplified import Phase, Rule, Simplified
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
@@ -72,7 +73,7 @@ class Met(NamedTuple):
         return 0.0 if abs(self.slack) * self.constraint.scale <= self.tolerance else self.slack
 
 
-def constraint_table(found: Solution) -> Table[Met]:
+def constraint_table(found: Solution | LargeSolution) -> Table[Met]:
     """One row per constraint: its total at the optimum, how much room is left, and what it costs."""
     totals, prices = found.utilities.tolist(), found.shadow_prices.tolist()
     columns_of = (found.cmdp.constraints, totals, prices, found.binds.tolist(), found.tolerance.tolist())
@@ -98,13 +99,13 @@ def constraint_table(found: Solution) -> Table[Met]:
     ), rows)  # fmt: skip
 
 
-def price_note(found: Solution) -> str:
+def price_note(found: Solution | LargeSolution) -> str:
     """The unit of slack and price of bounds per step; empty where there are none, or where a value counts one step."""
     names = [label(c.name) for c in found.cmdp.constraints if c.scale != 1]
     return f"Slack and price of {' and '.join(names)} are per step, as the bound is." if names else ""
 
 
-def _per_step(found: Solution, constraints: Sequence[Constraint]) -> list[Column[Met]]:
+def _per_step(found: Solution | LargeSolution, constraints: Sequence[Constraint]) -> list[Column[Met]]:
     """Discounted values are hard to read, so they are also shown per step."""
     if found.cmdp.criterion.kind != "discounted":
         return []
@@ -174,7 +175,7 @@ def draw_table(found: Simplified) -> Table[Decision]:
     ), tuple(found.stochastic_decisions()))  # fmt: skip
 
 
-def solution_tables(found: Solution) -> list[Table[Any]]:
+def solution_tables(found: Solution | LargeSolution) -> list[Table[Any]]:
     """The constraints; of a simple policy also how simple it is, what to do, and where it draws, if it does."""
     if not isinstance(found, Simplified):
         return [constraint_table(found)]
@@ -200,8 +201,10 @@ def _states_of(rule: Rule) -> str:
     return f"{label(first)} to {label(last)}"
 
 
-def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
+def solution(name: str, found: Solution | LargeSolution, width: int = 100) -> RenderableType:
     """Everything that is known about an optimum, for a terminal of `width` columns."""
+    if isinstance(found, LargeSolution):
+        return _large(name, found)
     if isinstance(found, Simplified):
         return _simplified(name, found, width)
     if isinstance(found, StationarySolution):
@@ -212,11 +215,40 @@ def solution(name: str, found: Solution, width: int = 100) -> RenderableType:
     )
 
 
-def _headline(name: str, what: str, found: Solution) -> Text:
+def _large(name: str, found: LargeSolution) -> RenderableType:
+    """The optimum of a model by functions: its bounds, what is done at the start, where it draws, and the proof."""
+    policy, notes = found.policy, [Text(note, style=tables.DRAWN) for note in found.notes]
+    lines = []
+    if len(policy.parts) == 1:
+        lines.append(Text("One policy, which draws nowhere." if not policy.parts[0].draws else "One policy."))
+    elif policy.parts:
+        shares = " and ".join(percent(float(weight)) for weight in policy.weights)
+        lines.append(Text(f"A mixture of {len(policy.parts)} policies: one is drawn at the start ({shares}) and kept."))
+    for h, x, odds_there in policy.stochastic_decisions()[:MOST_STARTS]:
+        at = f"Step {h + 1}, " if found.cmdp.criterion.horizon else ""
+        lines.append(Text(f"{at}{found.cmdp.named(x)}: {_listed_odds(odds_there)}"))
+    for x in list(found.cmdp.start)[:MOST_STARTS] if policy.parts else ():
+        lines.append(Text(f"At the start, {found.cmdp.named(x)}: {_listed_odds(policy(x))}", style=QUIET))
+    share = f", {found.gap / abs(found.value):.2g} of this value" if found.value else ""
+    what = "The search was interrupted" if not found.complete else "Proved"
+    proof = (
+        f"{what}: no policy within the bounds is better by more than {found.gap:.2g}{share} "
+        f"({counted(found.sweeps, 'sweep')}, {duration(found.seconds)})."
+    )
+    head = _headline(name, ENDED[found.ended], found)
+    return Group(head, EMPTY_LINE, *_bounds(found), *notes, *lines, EMPTY_LINE, Text(proof, style=QUIET))
+
+
+def _listed_odds(decision: Sequence[tuple[Any, float]]) -> str:
+    """Actions with their probabilities."""
+    return ", ".join(f"{label(a)}" if p == 1 else f"{percent(p)} {label(a)}" for a, p in decision)
+
+
+def _headline(name: str, what: str, found: Solution | LargeSolution) -> Text:
     return Text.assemble((label(name), "bold"), f": {what} ", (number(found.value), "bold green"))
 
 
-def _bounds(found: Solution) -> list[RenderableType]:
+def _bounds(found: Solution | LargeSolution) -> list[RenderableType]:
     """The table of constraints, and what the prices in it are for."""
     note = price_note(found)
     notes = [Text(note, style=QUIET)] if note else []
@@ -342,8 +374,33 @@ def _plan(found: Simplified) -> list[RenderableType]:
     return list(lines)
 
 
-def solution_data(name: str, found: Solution) -> dict[str, Any]:
+def _large_data(name: str, found: LargeSolution) -> dict[str, Any]:
+    """The optimum of a model by functions, its constraints and where the policy draws."""
+    return {
+        "env": name,
+        "value": found.value,
+        "utilities": found.utilities.tolist(),
+        "shadow_prices": found.shadow_prices.tolist(),
+        "gap": found.gap,
+        "errors": found.errors.tolist(),
+        "ended": found.ended,
+        "constraints": constraint_table(found).data(),
+        "weights": found.policy.weights.tolist(),
+        "stochastic_decisions": [
+            {"step": h + 1, "state": found.cmdp.named(x), "probabilities": {str(a): p for a, p in there}}
+            for h, x, there in found.policy.stochastic_decisions()
+        ],
+        "columns": found.columns,
+        "sweeps": found.sweeps,
+        "notes": list(found.notes),
+        "seconds": found.seconds,
+    }
+
+
+def solution_data(name: str, found: Solution | LargeSolution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy draws; a simple policy has its own entry."""
+    if isinstance(found, LargeSolution):
+        return _large_data(name, found)
     return {
         **({} if found.cmdp.criterion.has_horizon else _stationary_data(found)),
         **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),

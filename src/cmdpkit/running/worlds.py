@@ -23,6 +23,7 @@ from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_fits
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import chain_of, long_run_shares
@@ -247,6 +248,15 @@ def world_of(
                 raise CmdpkitError("a model brings its own constraints; change its bounds with bounds={...} instead")
             name = env if isinstance(env, str) else "model"
             return model_world(made.with_bounds(**(bounds or {})), name, noise, bounds)
+    if isinstance(env, FunctionModel):
+        if constraints is not None or noise != "none":
+            raise CmdpkitError(
+                "a model by functions brings its own constraints, and its signals are not drawn: leave constraints and "
+                "noise out"
+            )
+        from cmdpkit.running.gym.world import function_world
+
+        return function_world(env.with_bounds(**(bounds or {})))
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
     from cmdpkit.running.gym import GymWorld

@@ -30,7 +30,7 @@ class Folder:
         self.known: list[dict[str, Any]] = []  # calls of an earlier start that were not repeated yet
         self.calls = 0  # in the journal
         if self.path is not None:
-            self._open(self.path, {"solve": _digest(sweeps), "gap": gap})
+            self._open(self.path, {"solve": digest_of(sweeps), "gap": gap})
 
     def _open(self, path: Path, head: dict[str, Any]) -> None:
         try:
@@ -131,7 +131,7 @@ class Folder:
         )
 
 
-def _digest(sweeps: Sweeps) -> str:
+def digest_of(sweeps: Sweeps) -> str:
     """What tells solves apart: sizes, bounds, criterion, and what the functions return for some hundred states."""
     model, form = sweeps.model, sweeps.form
     picked = np.unique(np.linspace(0, model.S - 1, 200).astype(np.int64)).tolist()

@@ -63,6 +63,12 @@ class LargePart:
             source.backward(self.prices, keep)
         return np.memmap(path, sweeps.type, "r", shape=(source.H, self.model.S))
 
+    def drawn(self) -> tuple[IntArray, FloatArray]:
+        """The decisions that draw, as rows of step, state and action [n, 3], and their probabilities [n]."""
+        rows = [(t, s, a, p) for (t, s), options in self.draws.items() for a, p in options]
+        places = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
+        return places, np.array([row[3] for row in rows], dtype=float)
+
     def decision(self, t: int, s: int) -> Draw:
         """Actions and their probabilities."""
         return self.draws.get((t, s)) or ((int(self.choice[t, s]), 1.0),)
@@ -90,6 +96,15 @@ class LargePolicy:
             for a, p in part.decision(h, s):
                 odds[a] = odds.get(a, 0.0) + float(weight) * p
         return [(self.model.action_names[a], p) for a, p in sorted(odds.items())]
+
+    def totals(self, model: FunctionModel, threads: Threads = None) -> tuple[FloatArray, FloatArray]:
+        """Expected totals in a model of these sizes, [1 + N] in the user's units, and the errors of each."""
+        sweeps = Sweeps(model, threads)
+        facts, steps = sweeps.facts, model.criterion.steps_in_value or 1.0
+        accuracy = EVALUATED * steps * np.maximum(np.maximum(-facts.lowest, facts.highest), 1e-300)
+        found = [values_of(sweeps, part.choice, part.draws, accuracy)[:2] for part in self.parts]
+        values, errors = np.tensordot(self.weights, np.array(found), 1)
+        return values, errors
 
     def stochastic_decisions(self) -> list[tuple[int, State, list[tuple[Name, float]]]]:
         """Where a single policy draws: the step (from 0), the state, and its actions; none for a mixture."""
@@ -127,6 +142,11 @@ class LargeSolution(Shown):
     seconds: float  # how long solving took
     ended: Literal["optimal", "gap", "interrupted"] = "gap"
     notes: tuple[str, ...] = ()  # what a user should know about the answer
+
+    @property
+    def cmdp(self) -> FunctionModel:
+        """The model, as solutions of models with arrays call it."""
+        return self.model
 
     @property
     def complete(self) -> bool:
@@ -197,29 +217,6 @@ def act(x, h=0, part=0):
 if __name__ == "__main__":
     print(act(tuple(int(x) for x in sys.argv[1:]), part=begin()))
 '''
-
-
-def evaluate_policy(
-    model: FunctionModel, policy: LargePolicy, threads: Threads = None
-) -> tuple[FloatArray, FloatArray]:
-    """Expected totals of a policy, [1 + N] in the user's units, and their errors."""
-    check_own(model, policy)
-    sweeps = Sweeps(model, threads)
-    facts, steps = sweeps.facts, model.criterion.steps_in_value or 1.0
-    accuracy = EVALUATED * steps * np.maximum(np.maximum(-facts.lowest, facts.highest), 1e-300)
-    found = [values_of(sweeps, part.choice, part.draws, accuracy)[:2] for part in policy.parts]
-    values, errors = np.tensordot(policy.weights, np.array(found), 1)
-    return values, errors
-
-
-def check_own(model: FunctionModel, policy: Any) -> None:
-    """Raise CmdpkitError unless this is a policy for a model by functions of these sizes."""
-    if not isinstance(policy, LargePolicy):
-        what = "it is in the attribute policy" if isinstance(policy, LargeSolution) else "ck.solve(model).policy is one"
-        raise CmdpkitError(f"the policy is a {type(policy).__name__}, expected one for a model by functions; {what}")
-    own = policy.model
-    if (own.space, own.A, own.criterion.horizon) != (model.space, model.A, model.criterion.horizon):
-        raise CmdpkitError(f"the policy was made for {own!r}, not for {model!r}")
 
 
 def values_of(

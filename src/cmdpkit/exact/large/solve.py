@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.columns import Columns, Optimum
+from cmdpkit.exact.columns import Columns, Optimum, Parts
 from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.one import single
 from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution
 from cmdpkit.exact.large.source import GATHER, STOP, BackwardSource, SweepSource
-from cmdpkit.exact.large.sweeps import Sweeps, wrong
+from cmdpkit.exact.large.sweeps import LARGE, Sweeps, kernels_of, wrong
 from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
 from cmdpkit.model.functions import FunctionModel
@@ -26,6 +26,7 @@ GAP = 1e-6  # relative, unless another is asked for
 LEFT = 0.4  # share of the gap at which the mixture is good enough to make one policy of it
 SHARPER = 0.1  # how much more exact pricing becomes where it was too rough to go on
 ATTEMPTS = 15  # times that this happens at most
+PULSE = 0.1  # seconds between two reports that sweeps go on
 SMALL_VALUE = 1e-3  # of the reward's unit: the gap is relative to at least this
 
 
@@ -56,18 +57,19 @@ class SweepWatch(Watch):
 
     def pulse(self, sweeps: int) -> None:
         """Show that sweeps go on."""
-        self.now = self.now._replace(sweeps=sweeps, seconds=self.seconds)
-        self.tell(self.now)
+        if self.seconds - self.now.seconds >= PULSE:
+            self.now = self.now._replace(sweeps=sweeps, seconds=self.seconds)
+            self.tell(self.now)
 
-    def round(self, value: float, gap: float, goal: float) -> None:
+    def round(self, value: float, gap: float, goal: float, sweeps: int) -> None:
         """Note the end of a round."""
         seconds, left = self.seconds, None
         if self._first is None:
             self._first = seconds, gap
         elif 0 < goal < gap < self._first[1]:
             left = (seconds - self._first[0]) * math.log(gap / goal) / math.log(self._first[1] / gap)
-        self.now = SweepRound(self.now.number + 1, value, gap, seconds, self.now.sweeps, left)
-        self.pulse(self.now.sweeps)
+        self.now = SweepRound(self.now.number + 1, value, gap, seconds, sweeps, left)
+        self.tell(self.now)
 
 
 class FunctionSearch:
@@ -84,6 +86,15 @@ class FunctionSearch:
         self.source.begin()
         self.pool = Columns(self.source)
 
+    def ends(self, k: int) -> list[float]:
+        """The total of signal k where the reward is the largest, and its own best, in the bound's unit; sorted."""
+        c, found = self.model.constraints[k], list[float]()
+        self.source.gap = 0.0
+        for signal in (0, 1 + k):
+            values, half = self.pool.price(np.eye(1, self.model.K, signal)[0], self.gap)[1].plan
+            found.append(float(values[1 + k] - c.sign * half[1 + k]) / c.scale)  # what is certainly reached
+        return sorted(found)
+
     def goal(self, value: float) -> float:
         """The gap that is asked for, scaled, for a scaled value."""
         unit = float(self.pool.units[0])
@@ -96,7 +107,7 @@ class FunctionSearch:
         def enough(best: Optimum) -> bool:
             gap, goal = best.bound - best.value, self.goal(best.value)
             source.gap = max(gap, 0.5 * goal)
-            self.watch.round(pool.value(best), gap * pool.units[0], goal * pool.units[0])
+            self.watch.round(pool.value(best), gap * pool.units[0], goal * pool.units[0], self.sweeps.done)
             return gap <= share * goal
 
         rho = self._reachable(model)
@@ -123,7 +134,10 @@ class FunctionSearch:
             t, weights, y = pool.reach(rho, np.ones(model.N))
             upper = pool.price(np.append(0.0, y))[0]
             if upper < float(y @ rho):
-                raise LargeInfeasible(model, y, pool, weights)
+                columns, alone = pool.parts(weights), self.source.first[1:]
+                reached = sum(share * column.plan[0] for share, column in columns)
+                best = np.array([column.plan[0][1 + n] for n, column in enumerate(alone)])
+                raise LargeInfeasible(model, y, self._policy(columns), reached[1:], best)
             self.source.gap = min(self.source.gap, max(-t, 1e-15)) * SHARPER
             pool.columns = [self.source.refine(column) for column in pool.columns]
         raise CmdpkitError(
@@ -131,7 +145,7 @@ class FunctionSearch:
             "whether a policy meets them; relax one a little"
         )
 
-    def solution(self, model: FunctionModel, policy: str) -> LargeSolution:
+    def solution(self, model: FunctionModel, policy: str = "mixture") -> LargeSolution:
         """The answer for the user."""
         pool, units, K = self.pool, self.pool.units, model.K
         best, complete = self.optimum(model, LEFT if policy == "one" else 1.0)
@@ -169,6 +183,11 @@ class FunctionSearch:
             "gap" if complete else "interrupted",
             tuple(notes),
         )
+
+    def _policy(self, columns: Parts) -> LargePolicy:
+        shares = np.array([share for share, _ in columns])
+        parts = [self._part(column.choice.number) for _, column in columns]
+        return LargePolicy(self.model, shares / shares.sum(), tuple(parts))
 
     def _part(self, policy: int) -> LargePart:
         kept = self.source.kept[policy]
@@ -210,6 +229,13 @@ def solve_large(
         watch.close()
 
 
+def search_of(model: FunctionModel, threads: Threads) -> FunctionSearch:
+    """A search that serves any bounds, with its first columns."""
+    search = FunctionSearch(model, GAP, SweepWatch(GAP, False), None, Sweeps(model, threads))
+    search.begin()
+    return search
+
+
 def _on_rank(
     model: FunctionModel, gap: float, watch: SweepWatch, policy: str, folder: Any, sweeps: Sweeps
 ) -> LargeSolution:
@@ -247,17 +273,14 @@ def _on_rank(
 class LargeInfeasible(Infeasible):
     """No policy of a model by functions meets all bounds."""
 
-    def __init__(self, model: FunctionModel, y: FloatArray, pool: Any, weights: FloatArray) -> None:
-        totals = sum(w * c.plan[0] for w, c in pool.parts(weights))
-        self.model, self.utilities = model, totals[1:]
-        clash = [n for n in range(model.N) if y[n] > MIN_CLASH_MULTIPLIER]
-        self.conflict = tuple(model.constraints[n].name for n in clash)
-        reached = ", ".join(
-            f"{c.name} {u / c.scale:.6g}{c.unit}" for c, u in zip(model.constraints, self.utilities, strict=True)
-        )
-        asked = " and ".join(str(model.constraints[n]) for n in clash)
-        told = "cannot be met, the best policy reaches" if len(clash) == 1 else "clash; the best compromise reaches"
-        CmdpkitError.__init__(self, f"infeasible: {asked} {told} {reached}")
+    def __init__(
+        self, model: FunctionModel, y: FloatArray, policy: LargePolicy, utilities: FloatArray, best: FloatArray
+    ) -> None:
+        self.cmdp: Any = model
+        self.policy: Any = policy
+        self.utilities, self.best = utilities, best
+        self.conflict = tuple(model.constraints[n].name for n in np.flatnonzero(y > MIN_CLASH_MULTIPLIER))
+        CmdpkitError.__init__(self, self._explanation())
 
 
 class Checked(NamedTuple):
@@ -283,8 +306,6 @@ def check(model: FunctionModel, states: int = 10_000) -> Checked:
         ...
     cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads outside of the space: ...
     """
-    from cmdpkit.exact.large.sweeps import LARGE, kernels_of
-
     inspect = kernels_of(model.form, model.S >= LARGE).inspect
     drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
     found = (

@@ -205,8 +205,7 @@ class SweepSource(FunctionSource):
             widths.append(float(w @ self.half))
             if widths[-1] <= max(tol, 2 * float(w @ error)):
                 return
-            if len(widths) % 64 == 0:
-                self.pulse(model.done)
+            self.pulse(model.done)
             if self.tau < 1.0 and len(widths) > PATIENCE and widths[-1] > 0.9 * widths[-PATIENCE]:
                 raise CmdpkitError(
                     f"the average of a policy is known to +-{widths[-1]:.3g} only, and {PATIENCE} more sweeps do not "

@@ -14,6 +14,7 @@ prod(w_i) per state and action. Nothing is added up across states, so threads an
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
@@ -286,6 +287,7 @@ class Sweeps:
         self.discount = model.criterion.discount or 1.0
         self.kernels = kernels_of(self.form, model.S >= LARGE)
         self.ranks = Ranks(comm, model.space[0])
+        self._refuse_too_large()
         n = thread_count(threads)
         self.pool = ThreadPoolExecutor(n) if n > 1 else None
         self.to = tuple(np.ascontiguousarray(part.to.T) for part in model.noise)
@@ -295,6 +297,17 @@ class Sweeps:
         self.facts = self._inspected()
         self.E, self.done = self.table(self.K), 0
         self.type = np.uint8 if model.A < 255 else np.uint16
+
+    def _refuse_too_large(self) -> None:
+        """Raise CmdpkitError if the tables of a solve cannot be held in the memory of this machine."""
+        needed = (16 * self.K + 2) * self.S / self.ranks.size
+        if hasattr(os, "sysconf"):  # Windows has none, and says so when it has no memory left
+            there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            if needed > there:
+                raise CmdpkitError(
+                    f"{self.model!r} needs {needed / 1e9:,.0f} GB for its tables, and this machine has "
+                    f"{there / 1e9:,.0f}; merge states, or share them among several machines (cmdpkit[mpi])"
+                )
 
     def table(self, *rows: int, dtype: Any = np.float64) -> NDArray[Any]:
         """Zeros for all states that are stored here."""
@@ -399,7 +412,8 @@ class Sweeps:
     def _finite(self, bad: Any) -> None:
         s = self.ranks.largest(np.array([float(max(bad))]))[0]
         if s >= 0:
-            raise CmdpkitError(f"values are not finite in state {self.form.decode(int(s))}; scale the signals down")
+            x = self.model.named(self.model.state(int(s)))
+            raise CmdpkitError(f"values are not finite in state {x}; scale the signals down")
 
     def rounding(self, weights: FloatArray, size: FloatArray) -> FloatArray:
         """Largest error of a computed T h, for every row of weights [J, K], if |Y| is at most size [K].
@@ -422,7 +436,7 @@ def wrong(model: FunctionModel, problem: tuple[int, int, int, int]) -> CmdpkitEr
     code, s, a, e = problem
     form = model.form
     x, name = form.decode(s), quoted(model.action_names[a])
-    place = f"state {x}" if code == NO_ACTION else f"state {x}, action {name} (index {a})"
+    place = f"state {model.named(x)}" + ("" if code == NO_ACTION else f", action {name} (index {a})")
     told = PROBLEMS[code]
     if model.events and code in (OUTSIDE, NO_PROBABILITY):
         then, p = form.step(x, a, e)

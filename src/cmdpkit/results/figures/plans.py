@@ -15,7 +15,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
 from cmdpkit.exact.solution import Infeasible
-from cmdpkit.exact.solver import Solution, solve_fully
+from cmdpkit.exact.solver import Solution, solve
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
@@ -88,7 +88,7 @@ def price_curve(
         axis.set_xlabel(f"bound on {label(found.name)}{c.unit}")
         axis.axvline(marked, color=GREY, linestyle=":", linewidth=1.2, label=f"the bound {c.symbol} {number(marked)}")
     try:
-        now = solve_fully(cmdp.with_bounds(**{c.name: marked}))
+        now = solve(cmdp.with_bounds(**{c.name: marked}))
     except Infeasible:
         now = None
     if now is not None:
