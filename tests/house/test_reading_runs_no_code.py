@@ -102,7 +102,7 @@ def test_environments_of_other_packages_are_not_built_for_a_record(monkeypatch):
 def test_saved_runs(planted):
     run = Run("planted:make", NAME, 10, 0, NAME)
     arrays = {"run": np.array(asked_of(run)), "rng": np.zeros(4, np.uint64), "done": np.array(1), NAME: np.array(NAME)}
-    arrays |= {"seconds": np.array(0.0), "rows": np.zeros((1, 3))}
+    arrays |= {"seconds": np.array(0.0), "curve/length": np.zeros(1)}
     write_saved(planted / "run.npz", arrays)
     assert str(read_saved(planted / "run.npz", run)[NAME]) == NAME
 

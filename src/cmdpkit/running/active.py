@@ -30,7 +30,7 @@ from cmdpkit.estimate.intervals import stated
 from cmdpkit.io.atomic import make_folder, writing
 from cmdpkit.learners import Learner
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.record import Certificate, Run, unit_of
+from cmdpkit.records.record import Certificate, Run
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream
@@ -58,50 +58,55 @@ def checkpoints(K: int, readings: Iterable[int] = ()) -> list[int]:
     return sorted({int(k) for k in np.concatenate((early, np.linspace(K / 200, K, 200)))} - {0} | {K, *readings})
 
 
-def row_of(world: World, learner: Learner) -> FloatArray:
-    """One point of every curve, which `curves_of` takes apart again."""
-    return np.concatenate([np.atleast_1d(x) for x in _point(world, learner).values()])
+class Point(NamedTuple):
+    """One point of every curve, a number or an array [N]; None where a run has no such curve, which never changes."""
+
+    length: float  # episodes or steps so far
+    regret: float | None = None
+    violation: FloatArray | None = None
+    strong_regret: float | None = None
+    strong_violation: FloatArray | None = None
+    realised_regret: float | None = None
+    realised_violation: FloatArray | None = None
+    unsafe_episodes: float | None = None
+    gaps_paid: float | None = None
+    realised_reward: float | None = None
+    realised_utility: FloatArray | None = None
+    certified_gap: float | None = None
+    multiplier: FloatArray | None = None
 
 
-def _point(world: World, learner: Learner) -> dict[str, Any]:
-    """Every curve now, a number or [N]; the certified gap, second, is the range of values until `with_gap`."""
-    tally = world.tally()
-    now: dict[str, Any] = {unit_of(world.criterion): float(tally.episodes)}
-    if learner.certifies:
-        now["certified_gap"] = range_of_values(world, learner)
-    for prefix, sums in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
-        if sums is not None:
-            now |= {} if sums.regret is None else {f"{prefix}regret": sums.regret}
-            now[f"{prefix}violation"] = sums.violation
-    now |= {} if tally.unsafe is None else {"unsafe_episodes": float(tally.unsafe)}
-    now |= {} if tally.gaps is None else {"gaps_paid": tally.gaps}
+def point_of(world: World, learner: Learner, gap: float | None = None) -> Point:
+    """Every curve now, with a certified gap; where none is proved, that is the range that values can have."""
+    tally, multipliers, sums = world.tally(), learner.multipliers, dict[str, Any]()
+    for prefix, some in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
+        if some is not None:
+            sums |= {f"{prefix}regret": some.regret, f"{prefix}violation": some.violation}
     if world.cmdp is None and tally.earned is not None:  # there is no model to measure regret with
         signs = np.array([c.sign for c in world.constraints])
-        now |= {"realised_reward": tally.earned[0], "realised_utility": signs * tally.earned[1:]}
-    if learner.multipliers is not None and world.constraints:
+        sums |= {"realised_reward": tally.earned[0], "realised_utility": signs * tally.earned[1:]}
+    if learner.certifies:
+        sums["certified_gap"] = range_of_values(world, learner) if gap is None else gap
+    if multipliers is not None and world.constraints:
         reward, *utilities = (scale.span for scale in world.scales)
-        now["multiplier"] = np.asarray(learner.multipliers, dtype=float) * reward / np.array(utilities)
-    return now
+        sums["multiplier"] = np.asarray(multipliers, dtype=float) * reward / np.array(utilities)
+    return Point(tally.episodes, unsafe_episodes=tally.unsafe, gaps_paid=tally.gaps, **sums)
 
 
-def with_gap(row: FloatArray, gap: float | None) -> FloatArray:
-    """The same point with a certified gap, if there is one."""
-    return row if gap is None else np.concatenate((row[:1], [gap], row[2:]))
+def stacked(points: Sequence[Point]) -> dict[str, FloatArray]:
+    """The fields that a run has, each stacked over C points: [C] or [C, N]."""
+    columns = dict(zip(Point._fields, zip(*points, strict=True), strict=False))
+    return {name: np.array(column, dtype=float) for name, column in columns.items() if column[0] is not None}
+
+
+def curves_of(points: Sequence[Point], unit: str) -> dict[str, FloatArray]:
+    """The curves by name: [C] at C episodes or steps, or [N, C] for violations, utilities and multipliers."""
+    return {unit if name == "length" else name: column.T for name, column in stacked(points).items()}
 
 
 def range_of_values(world: World, learner: Learner) -> float:
     """The largest minus the smallest total reward that the range of rewards allows an episode, in the user's units."""
     return float(world.scales[0].span * learner.spec.H)
-
-
-def curves_of(world: World, learner: Learner, rows: list[FloatArray]) -> dict[str, FloatArray]:
-    """The curves by name: [C] at C episodes or steps, or [N, C] for violations, utilities and multipliers."""
-    now, table = _point(world, learner), np.array(rows).T
-    parts = np.split(table, np.cumsum([np.size(x) for x in now.values()])[:-1])
-    curves = {name: part if np.ndim(now[name]) else part[0] for name, part in zip(now, parts, strict=True)}
-    for name in ("certified_gap", "multiplier"):  # the last columns of the files
-        curves |= {name: curves.pop(name)} if name in curves else {}
-    return curves
 
 
 class Progress(NamedTuple):
@@ -127,7 +132,7 @@ class ActiveRun:
     rng: Stream  # the random numbers of the run
     done: int = 0  # episodes played so far
     seconds: float = 0.0  # spent so far, including the time before the run was resumed
-    rows: list[FloatArray] = field(default_factory=list)  # one per episode at which curves are read, see `row_of`
+    points: list[Point] = field(default_factory=list)  # one per episode at which curves are read
     certified: tuple[int, Certificate | None] | None = None  # the certificate computed last, and after which episode
     goal: float | None = None  # the gap at which the run is to stop, in the user's units, if one is asked for
 
@@ -180,10 +185,12 @@ def certified_now(active: ActiveRun) -> Certificate | None:
 
 def gap_now(active: ActiveRun) -> float | None:
     """The certified gap for the curve: it is computed whenever the run has grown by half, and kept in between."""
-    before, last = active.rows[-1][:2] if active.rows else (0.0, None)
+    if not active.learner.certifies:
+        return None
+    before, last = (active.points[-1].length, active.points[-1].certified_gap) if active.points else (0.0, None)
     looks = [math.floor(math.log(max(k, 1) / FIRST_LOOK) / math.log(GROWN)) for k in (before, active.done)]
     if active.done < FIRST_LOOK or (looks[0] == looks[1] and before >= FIRST_LOOK):
-        return None if last is None else float(last)
+        return last
     found = certified_now(active)
     return None if found is None else found.gap
 
@@ -192,9 +199,9 @@ def gap_now(active: ActiveRun) -> float | None:
 # intact. A checksum reveals damage and edits, but not intent: whoever can write the file can also compute the checksum.
 # Therefore `put_back` also checks everything that a run relies on.
 
-SAVED_FORMAT = 4  # of saved runs; a file of another format is refused
+SAVED_FORMAT = 5  # of saved runs; a file of another format is refused
 # Members that every saved run has, with the kind of their type and the number of their axes.
-MEMBERS = {"run": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "rows": ("f", None)}
+MEMBERS = {"run": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "curve/length": ("f", 1)}
 DIGESTS = {"fingerprint": "the model", "code": "the code of the algorithm", "baseline": "the safe policy"}  # of a run
 # What zipfile and numpy may raise for a file that is not a sound archive.
 _PLAIN_ERRORS = (OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, MemoryError)
@@ -206,10 +213,10 @@ def arrays_of(active: ActiveRun) -> Arrays:
     arrays = {
         "run": np.array(asked_of(active.run)),
         "rng": active.rng.copy(),
-        "rows": np.array(active.rows, dtype=float),
         "done": np.array(active.done),
         "seconds": np.array(active.seconds, dtype=float),
     }
+    arrays |= {f"curve/{name}": x for name, x in _stacked_or_empty(active).items()}
     arrays |= {f"learner/{name}": x for name, x in active.learner.state().items()}
     return arrays | {f"world/{name}": x for name, x in active.world.state().items()}
 
@@ -234,23 +241,34 @@ def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path |
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise CmdpkitError(f"{path} cannot be continued: {error}; delete it to start again") from error
     active.rng[...] = arrays["rng"]
-    active.rows.extend(arrays["rows"])
+    columns = {name: arrays[f"curve/{name}"] for name in _no_points(active)}
+    active.points.extend(Point(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+
+
+def _no_points(active: ActiveRun) -> dict[str, FloatArray]:
+    """The curves of a run that has not been read yet, [0] or [0, N]."""
+    return {name: x[:0] for name, x in stacked([point_of(active.world, active.learner)]).items()}
+
+
+def _stacked_or_empty(active: ActiveRun) -> dict[str, FloatArray]:
+    return stacked(active.points) if active.points else _no_points(active)
 
 
 def _check_fits(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
     """Refuse a saved run that contradicts itself or the run to be continued; the learner checks its own arrays."""
-    run, done, rows, width = active.run, int(arrays["done"]), arrays["rows"], len(row_of(active.world, active.learner))
+    run, done, read_at = active.run, int(arrays["done"]), arrays["curve/length"]
     if done < 0 or (done > run.episodes and not run.anytime):
         raise _contradicts(path, f"it has done {done} episodes of {run.episodes}")
-    if rows.size and rows.shape != (len(rows), width):
-        raise _contradicts(path, f"its curves have shape {rows.shape}, expected {width} columns")
     expected = list(takewhile(lambda k: k <= done, readings_of(run)))
-    if len(rows) != len(expected) or (len(rows) and rows[:, 0].tolist() != expected):
+    if read_at.tolist() != expected:
         raise _contradicts(path, f"its curves are not read at the episodes expected up to {done}")
     growing = [f"world/{name}" for name in active.world.growing]
     for name, x in arrays_of(active).items():
-        if name != "rng" and not name.startswith("world/"):
+        part = name.partition("/")[0]
+        if part not in ("rng", "world", "curve"):
             continue
+        if part == "curve":
+            x = np.zeros((len(expected), *x.shape[1:]))
         if name not in arrays:
             raise _contradicts(path, f"{name} is missing")
         found = arrays[name]
@@ -318,7 +336,7 @@ def _check_numbers(path: Path, arrays: Arrays) -> None:
         raise _contradicts(path, f"it has taken {float(arrays['seconds'])} seconds")
     known = set(arrays.get("undefined", np.array([])).tolist())
     for name, x in arrays.items():
-        if _has_nan(x) and (name not in known or name == "rows"):
+        if _has_nan(x) and (name not in known or name.startswith("curve/")):
             raise _contradicts(path, f"{name} holds numbers that are not defined (NaN)")
 
 

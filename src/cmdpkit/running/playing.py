@@ -36,13 +36,12 @@ from cmdpkit.running.active import (
     certificate_of,
     curves_of,
     gap_now,
+    point_of,
     progress_of,
     put_back,
     range_of_values,
     read_saved,
     readings_of,
-    row_of,
-    with_gap,
     write_saved,
 )
 from cmdpkit.running.request import Baseline, Request, Stop, known_safe
@@ -90,8 +89,7 @@ def play(
             active.world.play(active.learner, active.rng, n)
         active.done += n
         if read:
-            row = row_of(active.world, active.learner)
-            active.rows.append(with_gap(row, gap_now(active)) if active.learner.certifies else row)
+            active.points.append(point_of(active.world, active.learner, gap_now(active)))
         if path is not None and time.perf_counter() - saved > SAVE_SECONDS:
             write_saved(path, arrays_of(active))
             saved = time.perf_counter()
@@ -178,7 +176,7 @@ def _pieces(active: ActiveRun, stop: Stop) -> Iterator[tuple[int, bool]]:
     piece, target = 1, next(readings, None)
     while active.done != stop.episodes and (stop.seconds is None or active.seconds < stop.seconds):
         began = _busy_seconds()
-        was_read = bool(active.rows) and active.rows[-1][0] == active.done
+        was_read = bool(active.points) and active.points[-1].length == active.done
         if was_read and stop.rule is not None and stop.rule(progress_of(active)):
             return
         ends = [k for k in (target, stop.episodes) if k is not None]
@@ -217,21 +215,20 @@ def _saved_on_failure(active: ActiveRun, path: Path | None) -> Iterator[None]:
 
 
 def _record(active: ActiveRun) -> RunRecord:
-    world, learner, rows = active.world, active.learner, active.rows
-    if not rows or rows[-1][0] != active.done:  # an anytime run may stop where curves are not read
-        rows = [*rows, row_of(world, learner)]
+    world, learner, points = active.world, active.learner, active.points
+    if not points or points[-1].length != active.done:  # an anytime run may stop where curves are not read
+        points = [*points, point_of(world, learner)]
     pi, counts = learner.recommend(), learner.counted()
     policy = world.policy(pi)
     exact = world.values(policy)
     account = account_of(world, learner, pi, active.run.seed)
-    if learner.certifies:
-        proved = account.certificate
-        rows = [*rows[:-1], with_gap(rows[-1], None if proved is None else proved.gap)]
+    if learner.certifies and account.certificate is not None and account.certificate.gap is not None:
+        points = [*points[:-1], points[-1]._replace(certified_gap=account.certificate.gap)]
     return RunRecord(
         run=replace(active.run, episodes=active.done),
         constraints=world.constraints,
         optimum=world.optimum,
-        curves=curves_of(world, learner, rows),
+        curves=curves_of(points, active.run.unit),
         policy=policy,
         policy_value=None if exact is None else exact[0].v,
         policy_utilities=None if exact is None else exact[0].w,
