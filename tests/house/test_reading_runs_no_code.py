@@ -14,7 +14,7 @@ import cmdpkit as ck
 from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import load_failures, load_record, save_failure, save_record
-from cmdpkit.results.study import Study, load_settings, save_settings
+from cmdpkit.results.study import Study, load_settings, save_order
 from cmdpkit.running.active import asked_of, read_saved, write_saved
 from records import make_record
 
@@ -80,7 +80,7 @@ def test_records_studies_reports_and_failures(planted):
     record = dataclasses.replace(record, run=run, notes=(NAME,), phases=((NAME, 0),), explanation={NAME: NAME})
     save_record(record, "runs")
     save_failure(dataclasses.replace(run, seed=7), NAME, "runs")
-    save_settings("runs", NAME)
+    save_order("runs", [], NAME)
     assert load_record("runs", run.key).run == run and load_settings("runs").title == NAME
     assert len(load_failures("runs")) == 1
     study = Study.load("runs")
