@@ -17,12 +17,14 @@ from pathlib import Path
 
 import cmdpkit as ck
 
-experiment = ck.Experiment(
-    name="one-machine-to-a-cluster",
-    environments=["paper/synthetic", "paper/grid"],
-    algorithms=["triple-q", "dual-q"],
-    episodes=2_000,
-    seeds=2,
+experiment = ck.Experiment.of(
+    {
+        "name": "one-machine-to-a-cluster",
+        "environments": ["paper/synthetic", "paper/grid"],
+        "algorithms": ["triple-q", "dual-q"],
+        "episodes": 2_000,
+        "seeds": 2,
+    }
 )
 runs = experiment.runs()
 print(len(runs), "runs; the first one is", runs[0].key)

@@ -309,8 +309,7 @@ def test_a_model_file_that_was_changed_is_not_taken_for_the_model(tmp_path):
     grid(tmp_path, episodes=100, seeds=1)
     (kept,) = (tmp_path / "models").iterdir()
     ck.write_model(ck.load("paper/synthetic"), kept, overwrite=True)
-    jobs._model_world.cache_clear()
-    study = grid(tmp_path, episodes=100, seeds=2)
+    study = grid(tmp_path, episodes=100, seeds=2, executor="processes", workers=1)
     assert len(study) == 1 and "is not the model of this run any more" in study.failures[0].reason
 
 
@@ -364,3 +363,23 @@ def test_report_writes_one_file_and_replaces_only_its_own(experiment):
     assert refused.exit_code == 1 and "exists already" in refused.stderr and Path("mine.html").read_text() == "mine"
     assert run("report", "runs/small", "--out", "mine.html", "--force").exit_code == 0
     assert run("report", "nowhere").exit_code == 1
+
+
+def test_progress_from_another_process_is_what_the_run_measured():
+    """Everything that a report holds arrives, through text, as it was sent."""
+    seen = []
+    record = ck.learn("paper/synthetic", "pac", episodes=3000, seed=2, progress=seen.append)
+    at = next(x for x in reversed(seen) if x.latest is not None)
+    found = jobs.unpacked(json.loads(json.dumps(jobs.packed(at))), {record.run.key: record.run})
+    assert at.latest is not None and found.latest == at.latest == found.certificate()
+    assert found._replace(certificate=None, tally=None, latest=None) == at._replace(
+        certificate=None, tally=None, latest=None
+    )
+    for one, other in zip(at.tally, found.tally, strict=True):
+        assert repr(one) == repr(other)
+    assert at.tally.strong.regret > 0 and at.tally.unsafe > 0
+
+
+def test_runs_of_this_process_are_given_the_model_and_read_no_file(monkeypatch):
+    monkeypatch.setattr(jobs, "read_model", lambda path: pytest.fail(f"{path} was read"))
+    assert len(grid(seeds=2).records) == 2

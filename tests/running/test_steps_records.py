@@ -57,7 +57,9 @@ def test_other_processes_do_runs_by_steps_to_the_same_bits_and_only_once(tmp_pat
 
 
 def test_problems_with_and_without_a_horizon_share_an_experiment_each_in_its_own_unit():
-    both = Experiment(name="both", environments=["queue", "machine-two"], algorithms=["cl-pri"], episodes=7, steps=9)
+    both = Experiment.of(
+        {"name": "both", "environments": ["queue", "machine-two"], "algorithms": ["cl-pri"], "episodes": 7, "steps": 9}
+    )
     assert {(run.env, run.episodes, run.unit) for run in both.runs()} == {
         ("queue", 7, "episode"),
         ("machine-two", 9, "step"),
@@ -82,7 +84,7 @@ def test_problems_with_and_without_a_horizon_share_an_experiment_each_in_its_own
 )
 def test_what_does_not_fit_the_problems_is_refused_by_name(asked, said):
     with pytest.raises(ck.CmdpkitError, match=said):
-        Experiment(name="machines", **{"algorithms": ["cl-pri"], **asked}).runs()
+        Experiment.of({"name": "machines", "algorithms": ["cl-pri"], **asked}).runs()
 
 
 # -- what people read --------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ may be killed at any time: a run is finished when its record exists, not earlier
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import json
 import logging
@@ -41,8 +40,10 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.loading import look_in
 from cmdpkit.io.models import read_model
 from cmdpkit.learners import resolve
+from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.code import code_digest
-from cmdpkit.records.record import Run
+from cmdpkit.records.record import Certificate, Run, plain
+from cmdpkit.records.store import made, restored
 from cmdpkit.running.active import GRACE_SECONDS, Progress, Report, in_threads, stoppable
 from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.running.playing import keep, saved_run
@@ -65,7 +66,7 @@ class Job(NamedTuple):
     """A run, and everything that a process needs to know to carry it out."""
 
     run: Run  # the request
-    world: str | GymRecipe  # the file of a model, or how to make an environment
+    world: CMDP | str | GymRecipe  # a model, or for other processes its file, or how to make an environment
     folder: str  # where the record is written
     modules: tuple[str, ...]  # folders from which the user's modules are imported
 
@@ -142,16 +143,16 @@ def _world_of(job: Job) -> World:
     else:
         world = _model_world(job.world, run.env, cast("Noise", run.noise), tuple(run.bounds.items())).fresh()
     if world.fingerprint != run.fingerprint:
-        what = job.world if isinstance(job.world, str) else job.world.source
+        what = job.world.source if isinstance(job.world, GymRecipe) else job.world
         remedy = "delete it" if isinstance(job.world, str) else "give the command again"
         raise CmdpkitError(f"{what} is not the model of this run any more; {remedy}")
     return world
 
 
 @lru_cache(maxsize=WORLD_CACHE_SIZE)
-def _model_world(model: str, name: str, noise: Noise, bounds: tuple[tuple[str, float], ...]) -> ModelWorld:
+def _model_world(model: CMDP | str, name: str, noise: Noise, bounds: tuple[tuple[str, float], ...]) -> ModelWorld:
     """The world of a model; its optimum is computed only once per process."""
-    return model_world(read_model(model), name, noise, dict(bounds))
+    return model_world(read_model(model) if isinstance(model, str) else model, name, noise, dict(bounds))
 
 
 def _reason(error: Exception, saved: Path) -> str:
@@ -171,24 +172,31 @@ def throttled(send: Callable[[Figures], None]) -> Report:
         nonlocal last
         if time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
-            send(packed(at))
+            with suppress(CmdpkitError):  # a lost progress report does no harm
+                send(packed(at))
 
     return tell
 
 
 def packed(at: Progress) -> Figures:
-    """The parts of a progress report that are shown, as plain values."""
-    sums = at.tally.weak or at.tally.realised
-    totals = {"regret": sums.regret, "violation": [float(x) for x in sums.violation]}
-    return {"key": at.run.key, "done": at.done, "phase": at.phase, "seconds": at.seconds, **totals}
+    """Everything that a progress report holds, as plain values."""
+    latest = None if at.latest is None else plain(vars(at.latest), "certificate")
+    measured = {"tally": plain(at.tally, "tally"), "latest": latest, "goal": at.goal}
+    return {"key": at.run.key, "done": at.done, "phase": at.phase, "seconds": at.seconds, **measured}
 
 
 def unpacked(figures: Mapping[str, Any], runs: Mapping[str, Run]) -> Progress:
     """The inverse of `packed`; raises KeyError, TypeError or ValueError for values that it did not make."""
-    sums = Sums(figures["regret"], np.array(figures["violation"], dtype=float))
-    tally = Tally(int(figures["done"]), sums, None, sums, None)
+    done, *sums, unsafe, earned, gaps = figures["tally"]
+    weak, strong, realised = (None if x is None else Sums(x[0], np.array(x[1], dtype=float)) for x in sums)
+    if realised is None:
+        raise ValueError("a run always has realised sums")
+    tally = Tally(int(done), weak, strong, realised, unsafe, None if earned is None else np.array(earned), gaps)
+    latest = None if figures["latest"] is None else made(Certificate, restored(figures["latest"]))
     run, seconds = runs[figures["key"]], float(figures["seconds"])
-    return Progress(run, tally.episodes, str(figures["phase"]), tally, seconds, lambda: None)
+    return Progress(
+        run, int(figures["done"]), str(figures["phase"]), tally, seconds, lambda: latest, latest, figures["goal"]
+    )
 
 
 # -- The backend `processes`: runs side by side in processes of this machine, any of which may die.
@@ -270,7 +278,6 @@ def _begin(lifeline: Connection, port: int) -> None:
     """Set up a worker. It ignores Ctrl-C, which is for the process that started it, and ends when that one ends."""
     global _report
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    atexit.register(os._exit, 0)  # nothing needs to be cleaned up, and DuckDB would print errors
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     if not port:
         return

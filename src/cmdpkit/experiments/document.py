@@ -96,15 +96,15 @@ def one_of(*choices: str) -> Callable[[Located], str]:
     return read
 
 
-def seeds(node: Located) -> list[int]:
+def seeds(node: Located) -> tuple[int, ...]:
     """A list of seeds, or how many there are, counted from 0."""
     many = _whole_if_float(node.value)
     if is_int(many):
         if not 1 <= many <= MAX_RUNS:
             limit = "at least 1 seed" if many < 1 else f"at most {MAX_RUNS:,}"
             node.fail(f"{quoted(many)} seeds are asked for, expected {limit}")
-        return list(range(many))
-    return [whole(0, MAX_SEED)(entry) for entry in node.entries("a list of seeds, or how many there are")]
+        return tuple(range(many))
+    return tuple(whole(0, MAX_SEED)(entry) for entry in node.entries("a list of seeds, or how many there are"))
 
 
 def lengths(node: Located) -> list[int]:

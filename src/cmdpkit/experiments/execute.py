@@ -105,7 +105,7 @@ def execute(
     if observer is not None:
         observer.begin(len(runs), len(runs) - len(todo))
     if todo:
-        jobs = _jobs(todo, worlds, folder.absolute())
+        jobs = _jobs(todo, worlds, folder.absolute(), executor)
         save_order(folder, runs, title)
         ends = backend.run(jobs, None if observer is None else observer.report)
         with _explaining(folder, runs), closing(ends):
@@ -134,8 +134,8 @@ def _check_importable(runs: Sequence[Run], worlds: Worlds) -> None:
             )
 
 
-def _jobs(runs: Iterable[Run], worlds: Worlds, folder: Path) -> list[Job]:
-    """A job for every run; models that are not in the folder yet are written there."""
+def _jobs(runs: Iterable[Run], worlds: Worlds, folder: Path, executor: Executor = "processes") -> list[Job]:
+    """A job for every run; models that are not in the folder yet are written there, and other processes read them."""
     make_folder(folder / MODELS)
     jobs = []
     for run in runs:
@@ -146,7 +146,7 @@ def _jobs(runs: Iterable[Run], worlds: Worlds, folder: Path) -> list[Job]:
             parts.append(builder_of(world.source))
         elif not path.exists():
             write_model(world, path, overwrite=True)
-        place = world if isinstance(world, GymRecipe) else str(path)
+        place = world if isinstance(world, GymRecipe) or executor == "serial" else str(path)
         jobs.append(Job(run, place, str(folder), _modules(parts)))
     return jobs
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,6 @@ class ExperimentEnvironment:
     @classmethod
     def of(cls, node: Located, mistakes: Mistakes) -> ExperimentEnvironment | None:
         """The environment that a table, a name or a model describes; None if there is a mistake, which is noted."""
-        if isinstance(node.value, cls):
-            return node.value
         if isinstance(node.value, (str, CMDP)):
             return cls(node.value)
         node.expect(isinstance(node.value, Mapping), "an environment, a file, a model, or a table with the key model")
@@ -163,8 +161,6 @@ class Algorithm:
     @classmethod
     def of(cls, node: Located, mistakes: Mistakes) -> Algorithm | None:
         """The algorithm that a table, a name or a class describes; None if there is a mistake, which is noted."""
-        if isinstance(node.value, cls):
-            return node.value
         if not isinstance(node.value, Mapping):
             return cls(read.algorithm(node))
         readers = {
@@ -183,31 +179,33 @@ class Algorithm:
 class Experiment:
     """All runs of an experiment, by environments, algorithms and seeds.
 
-    Environments and algorithms may be given as names or tables. Paths of model files, and ``out``, are relative to
-    ``folder``.
+    `Experiment.of` makes it of names and tables, `Experiment.load` of a TOML file. Paths of model files, and ``out``,
+    are relative to ``folder``.
 
-    >>> asked = Experiment(name="demo", environments=["paper/grid"], algorithms=["triple-q"], episodes=1e4, seeds=2)
-    >>> [(run.algo, run.episodes, run.seed) for run in asked.runs()]
+    >>> table = {"name": "demo", "environments": ["paper/grid"], "algorithms": ["triple-q"], "episodes": 1e4}
+    >>> [(run.algo, run.episodes, run.seed) for run in Experiment.of({**table, "seeds": 2}).runs()]
     [('triple-q', 10000, 0), ('triple-q', 10000, 1)]
     """
 
     name: str  # name of the folder of records
-    environments: Any  # the problems; afterwards a list of `ExperimentEnvironment`
-    algorithms: Any  # the learners that are compared; afterwards a list of `Algorithm`
-    steps: Any = None  # of every run on a model without a horizon; afterwards a whole number or None
-    episodes: Any = None  # of every run on any other environment; likewise
-    seeds: Any = 10  # a list of seeds, or how many, counted from 0; afterwards a list
+    environments: tuple[ExperimentEnvironment, ...]  # the problems
+    algorithms: tuple[Algorithm, ...]  # the learners that are compared
+    steps: int | None = None  # of every run on a model without a horizon
+    episodes: int | None = None  # of every run on any other environment
+    seeds: tuple[int, ...] = tuple(range(10))  # every algorithm learns every problem with each of them
     noise: Noise = "none"  # "bernoulli" draws every signal as 0 or 1 of its range
     out: str = ""  # folder of the records; by default runs/NAME in the current directory
     folder: Path = Path()
 
     def __post_init__(self) -> None:
-        given = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "folder"}
-        for name, value in _read(given, "experiment").items():
-            object.__setattr__(self, name, value)
+        for parts, kind in ((self.environments, ExperimentEnvironment), (self.algorithms, Algorithm)):
+            if not all(isinstance(part, kind) for part in parts):
+                raise CmdpkitError(
+                    "names and tables make an experiment by Experiment.of({...}), not by Experiment(...)"
+                )
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], source: str, folder: Path = Path()) -> Experiment:
+    def of(cls, document: Mapping[str, Any], source: str = "experiment", folder: Path = Path()) -> Experiment:
         """The experiment that a table describes; errors begin with the ``source``, and the line if it is known."""
         return cls(**_read(document, source), folder=folder)
 
@@ -335,20 +333,17 @@ def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
     mistakes = Mistakes(source)
     top = Located(source, "", LocatedTable(document, None, getattr(document, "lines", None)))
 
-    def listed(kind: type[ExperimentEnvironment] | type[Algorithm]) -> Any:
-        def read_all(node: Located) -> list[Any]:
-            found = []
-            for entry in node.entries():
-                with mistakes.noting():
-                    found.append(kind.of(entry, mistakes))
-            return found
+    def all_of(kind: type[ExperimentEnvironment] | type[Algorithm], node: Located) -> tuple[Any, ...]:
+        found = []
+        for entry in node.entries():
+            with mistakes.noting():
+                found.append(kind.of(entry, mistakes))
+        return tuple(found)
 
-        return read_all
-
-    readers = {
+    readers: dict[str, Callable[[Located], Any]] = {
         "name": read.folder_name,
-        "environments": listed(ExperimentEnvironment),
-        "algorithms": listed(Algorithm),
+        "environments": partial(all_of, ExperimentEnvironment),
+        "algorithms": partial(all_of, Algorithm),
         "steps": read.length,
         "episodes": read.length,
         "seeds": read.seeds,

@@ -252,16 +252,17 @@ def _opened(path: Path, text: str, kind: str) -> Plain:
         raise CmdpkitError(f"{path} was written by version 0.1, whose records cmdpkit 0.2 was the last to read")
     if schema > SCHEMA:
         raise CmdpkitError(f"{path} has schema {schema}, this cmdpkit reads up to {SCHEMA}; update cmdpkit")
-    restored: Plain = _restored(body)
-    return restored
+    found: Plain = restored(body)
+    return found
 
 
-def _restored(value: Any) -> Any:
+def restored(value: Any) -> Any:
+    """Plain values with the infinities that JSON cannot hold, see `plain`."""
     if isinstance(value, dict):
         if value.keys() == {"float"} and value["float"] in ("inf", "-inf"):
             return float(value["float"])
-        return {key: _restored(inner) for key, inner in value.items()}
-    return [_restored(inner) for inner in value] if isinstance(value, list) else value
+        return {key: restored(inner) for key, inner in value.items()}
+    return [restored(inner) for inner in value] if isinstance(value, list) else value
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -321,15 +322,15 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
         decisions=tuple(
             Decision(d["step"], d["state"], dict(d["probabilities"])) for d in body["stochastic_decisions"]
         ),
-        certificate=_made(Certificate, body["certificate"]),
+        certificate=made(Certificate, body["certificate"]),
         phases=tuple((phase["name"], phase["start"]) for phase in body["phases"]),
         explanation=body["explanation"],
         notes=tuple(body["notes"]),
         seconds=body["seconds"],
         versions=body["versions"],
         finished=body.get("finished", ""),
-        checkout=_made(Checkout, body.get("checkout")),
-        evaluation=_made(Evaluation, body.get("evaluation")),
+        checkout=made(Checkout, body.get("checkout")),
+        evaluation=made(Evaluation, body.get("evaluation")),
     )
 
 
@@ -350,7 +351,7 @@ def difference(a: RunRecord, b: RunRecord) -> str | None:
     return None
 
 
-def _made(kind: Callable[..., Made], table: Plain | None) -> Made | None:
+def made(kind: Callable[..., Made], table: Plain | None) -> Made | None:
     """The object with the fields in a table, where lists stand for tuples; None if there is no table."""
     return None if table is None else kind(**{key: _tuples(x) for key, x in table.items()})
 
