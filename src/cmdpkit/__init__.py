@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.large.policy import LargeSolution as LargeSolution
     from cmdpkit.exact.large.solve import check as check
-    from cmdpkit.exact.simple.simplified import Simplified as Simplified
-    from cmdpkit.exact.simple.simplified import simplify as simplify
     from cmdpkit.exact.solution import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve
@@ -78,6 +76,8 @@ if TYPE_CHECKING:
     from cmdpkit.results.groups import curve as curve
     from cmdpkit.results.groups import slope as slope
     from cmdpkit.results.report.plan import plan_report as plan_report
+    from cmdpkit.results.simplify import Simplified as Simplified
+    from cmdpkit.results.simplify import simplify as simplify
     from cmdpkit.results.statistics import seed_mean as seed_mean
     from cmdpkit.results.study import Study as Study
     from cmdpkit.running import gym as gym

@@ -5,7 +5,7 @@ from changed import ALWAYS, concerned
 TEXTS = {
     "tests/test_solver.py": "from cmdpkit.exact.solver import solve\nfrom oracle import brute_force\n",
     "tests/test_vertex.py": "from cmdpkit.exact.vertex import purify\n",
-    "tests/test_walk.py": "from cmdpkit.exact.simple.search import polish\n",
+    "tests/test_walk.py": "from cmdpkit.exact.stationary.parts import longest\n",
 }
 
 
@@ -18,7 +18,10 @@ def test_a_module_concerns_the_tests_that_name_it_and_its_own_examples():
 
 
 def test_a_folder_of_a_room_concerns_the_tests_of_its_other_modules():
-    assert run("src/cmdpkit/exact/simple/judge.py") == {"src/cmdpkit/exact/simple/judge.py", "tests/test_walk.py"}
+    assert run("src/cmdpkit/exact/stationary/careful.py") == {
+        "src/cmdpkit/exact/stationary/careful.py",
+        "tests/test_walk.py",
+    }
 
 
 def test_tests_pages_and_shared_parts_concern_themselves_or_their_users():

@@ -13,7 +13,6 @@ random numbers or touches files, and models are never changed. In the order of t
     one_class         long-run averages by one policy that can be run for ever
     tradeoff, diagnosis   how far bounds can be moved, and what each of them costs
     comparison        given policies next to the optimum, and why the optimum decides as it does
-    simple            the simplest policy that is nearly as good as the optimum
     large             models by functions, which are solved without storing them
 
 Other rooms import `solve_fully` (`solve` is for users, because it catches Ctrl-C), `diagnose`, `tradeoff` and their

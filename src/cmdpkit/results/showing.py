@@ -17,7 +17,6 @@ from cmdpkit.estimate.promise import Promise
 from cmdpkit.exact.comparison import Explanation, PolicyComparison
 from cmdpkit.exact.diagnosis import Diagnosis
 from cmdpkit.exact.large.policy import LargeSolution
-from cmdpkit.exact.simple.simplified import Simplified
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
@@ -29,6 +28,7 @@ from cmdpkit.results.diagnosis import diagnosis, separation
 from cmdpkit.results.log import coverage, evaluation, promise
 from cmdpkit.results.policy import policy_text
 from cmdpkit.results.run import learned
+from cmdpkit.results.simplify import Simplified
 from cmdpkit.results.solution import solution
 from cmdpkit.results.study import Study, study_text
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Table, TerminalTable

@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.exact.large.policy import LargeSolution
-from cmdpkit.exact.simple.simplified import Phase, Rule, Simplified
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
@@ -23,6 +22,7 @@ from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, view
+from cmdpkit.results.simplify import Phase, Rule, Simplified
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, odds, percent, ranges, titled
 

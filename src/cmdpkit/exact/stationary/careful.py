@@ -8,6 +8,8 @@ is proved as in the section "How wrong a value can be" of docs/theory/stationary
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 from cmdpkit.exact.stationary import kernels
@@ -173,13 +175,19 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
         if lack <= slack or step.moved == 0:
             break
         policy = certify(part, policy, step.choice, weights)
-    left = upper - float(weights @ policy.values)
-    stuck = step.moved == 0 and left > max(slack, COARSE * scale)
-    if (stuck or step.pad > COARSE * scale) and not part.endless:  # the profile was made for other policies
-        policy = profiled(part, policy, weights, _over(part, policy, weights, o) if stuck else None)
+    if step.pad > COARSE * scale and not part.endless:  # the profile was made for other policies
+        policy = profiled(part, policy, weights)
         policy = certify(part, policy, policy.choice, weights)
         step = improve(part, policy, weights, o)
         upper = min(upper, step.bound)
+    left = upper - float(weights @ policy.values)
+    if step.moved == 0 and left > max(slack, COARSE * scale) and not part.endless:
+        with suppress(TooLong):  # then the bound stays as it is
+            sharper = profiled(part, policy, weights, _over(part, policy, weights, o))
+            sharper = certify(part, sharper, sharper.choice, weights)
+            again = improve(part, sharper, weights, o)
+            if again.bound < upper:
+                policy, step, upper = sharper, again, again.bound
     return policy._replace(bound=upper, pad=step.pad)
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.comparison import Difference, Judged, PolicyComparison, compare_policies
-from cmdpkit.exact.simple.simplified import Simplified, simplify
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.io.atomic import write_text
@@ -28,6 +27,7 @@ from cmdpkit.operators.policies import time_course
 from cmdpkit.results.comparison import Spread, difference_table, judged_table, means_note, spread_table
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
+from cmdpkit.results.simplify import Simplified, simplify
 from cmdpkit.results.solution import constraint_table, price_note, rule_table
 from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.tables import Column, Table

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.exact.simple.judge import Shape, best_phases, best_runs, filled, phases_of, shape_of
+from cmdpkit.results.few_phases import Shape, best_phases, filled, phases_of, shape_of
 
 pytestmark = [pytest.mark.compiled, pytest.mark.long]
 
@@ -105,8 +105,8 @@ def test_bounds_and_allowance_are_kept_whatever_is_allowed(seed, within):
     assert found.after.draws <= max(1, len(solution.stochastic_decisions()))
 
 
-def rarely_drawn(seed: int) -> tuple[ck.CMDP, list[tuple[float, float]]]:
-    """A model whose bound is a hair above what a deterministic policy has, and the totals of all of those."""
+def rarely_drawn(seed: int) -> ck.CMDP:
+    """A model whose bound is a hair above what a deterministic policy has."""
     rng = np.random.default_rng([18, seed])
     H, S = 2, 3
     P, r, g = rng.dirichlet(np.ones(S), (S, 2)), rng.random((S, 2)), rng.random((S, 2))
@@ -115,12 +115,12 @@ def rarely_drawn(seed: int) -> tuple[ck.CMDP, list[tuple[float, float]]]:
     totals = [(v, float(w[0])) for v, w in (ck.evaluate(cmdp, ck.Policy.of(cmdp, x)) for x in tables)]
     price = rng.uniform(0.2, 1.5)
     w = max(totals, key=lambda x: x[0] + price * x[1])[1]
-    return cmdp.with_bounds(use=w + 10 ** rng.uniform(-6, -4)), totals
+    return cmdp.with_bounds(use=w + 10 ** rng.uniform(-6, -4))
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_small_draws_go_or_are_explained_as_enumeration_does(seed):
-    cmdp, totals = rarely_drawn(seed)
+def test_small_draws_go_or_are_explained(seed):
+    cmdp = rarely_drawn(seed)
     try:
         solution = ck.solve(cmdp)
     except ck.Infeasible:
@@ -139,9 +139,6 @@ def test_small_draws_go_or_are_explained_as_enumeration_does(seed):
     firm[draw.step - 1, s] = np.eye(2)[firm[draw.step - 1, s].argmax()]
     missed = cmdp.rho[0] - ck.evaluate(cmdp, ck.Policy.of(cmdp, firm)).w[0]
     assert why.missed == pytest.approx(missed, rel=1e-6) and why.missed > 0
-    best = max((v for v, w in totals if w >= cmdp.rho[0]), default=None)
-    if why.firm is not None:  # what the search found is no better than the best of all
-        assert best is not None and why.firm >= solution.value - best - 1e-9
     assert f"use is missed by {why.missed:.3g}" in str(why)
 
 
@@ -188,19 +185,6 @@ def test_phases_of_least_cost_are_those_that_enumeration_finds(seed):
         paid = np.take_along_axis(costs, choice[..., None], 2).sum()
         assert paid == pytest.approx(min(least(k) for k in range(1, K + 1)))
         assert (np.diff(choice, axis=0) != 0).any(axis=1).sum() < K
-
-
-@pytest.mark.parametrize("change", [0.0, 0.3, 1.0, 100.0])
-def test_runs_of_least_cost_are_those_that_enumeration_finds(change):
-    costs = np.random.default_rng(3).normal(size=(2, 5, 3))
-    rules = best_runs(costs, change)
-    for phase, rule in zip(costs, rules, strict=True):
-        paid = [
-            sum(phase[s, a] for s, a in enumerate(x)) + change * sum(a != b for a, b in itertools.pairwise(x))
-            for x in itertools.product(range(3), repeat=5)
-        ]
-        own = phase[np.arange(5), rule].sum() + change * (np.diff(rule) != 0).sum()
-        assert own == pytest.approx(min(paid))
 
 
 def test_the_shape_of_a_policy_counted_by_hand():

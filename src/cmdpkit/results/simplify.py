@@ -1,9 +1,13 @@
-"""The simplest policy that is nearly as good as the optimum, for people who have to follow it."""
+"""The simplest policy that is nearly as good as the optimum, for people who have to follow it.
+
+`few_phases` says what simple means, and searches.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,13 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.exact.simple.judge import Best, Candidate, Judge, Shape, phases_of, runs_of
-from cmdpkit.exact.simple.search import fewest_changes, fewest_phases, firmly, polish, small_draws, without_small_draws
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
+from cmdpkit.results.few_phases import SMALL, Candidate, Search, Shape, counted, firmly, phases_of, runs_of, simplest
 
 MOST_NUMBERS = 100_000_000  # steps times states times actions; several tables of this size are needed
 
@@ -47,17 +49,13 @@ class SmallDraw(NamedTuple):
     probability: float  # of this action there
     constraint: str | None  # the bound that would be missed most without it; None if only the value would be too small
     missed: float  # by how much, in the units of the total, or of the value
-    firm: float | None  # what the best policy that was found without any draw loses; None if none keeps the bounds
 
     def __str__(self) -> str:
         at = "" if self.step is None else f" at step {self.step}"
         without = "the value would be too small" if self.constraint is None else f"{shown(self.constraint)} is missed"
-        best = "no policy without a draw was found that keeps all bounds"
-        if self.firm is not None:
-            best = f"the best policy without a draw that was found loses {self.firm:.4g}"
         return (
             f"action {quoted(self.action)} is drawn in state {quoted(self.state)}{at} with a probability of only "
-            f"{100 * self.probability:.3g} %: without it, {without} by {self.missed:.3g}, and {best}."
+            f"{100 * self.probability:.3g} %: without it, {without} by {self.missed:.3g}."
         )
 
 
@@ -101,12 +99,8 @@ class Simplified(Solution):
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """What to do, phase by phase and state by state, without the `stochastic_decisions`."""
-        cmdp = self.cmdp
-        counts = (self.reach > NEGLIGIBLE) & (cmdp.actions.sum(axis=-1) > 1)
-        where = self.policy.rows[0]
-        counts[where[:, 0], where[:, 1]] = False
-        edges, chosen = phases_of(self.policy.choice.astype(np.int64), counts)
-        found = []
+        cmdp, found = self.cmdp, []
+        edges, chosen = phases_of(self.policy.choice.astype(np.int64), counted(self.policy, self.reach, cmdp.actions))
         for (first, last), here in zip(pairwise(edges), chosen, strict=True):
             names = ((tuple(cmdp.states[int(s)] for s in x), int(here[x[0]])) for x in runs_of(here))
             rules = tuple(Rule(states, cmdp.action_names[a]) for states, a in names)
@@ -141,51 +135,31 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     """
     began = time.perf_counter()
     least = _least(solution, within, at_least)
-    judge = Judge(solution, least)
-    best = Best(judge)
-    before = best.shape
-    fewest_phases(judge, best)
-    fewest_changes(judge, best)
-    polish(judge, best)
-    without_small_draws(judge, best)
-    filled = judge.filled(best.candidate)
-    chosen = filled if judge.good(filled) else best.candidate
-    after = min(best.shape, judge.shape_of(chosen))
+    search = Search(solution, least)
+    before = search.shape
+    chosen = simplest(search)
+    value, utilities = float(chosen.totals[0]), chosen.totals[1:]
+    taken = zip(solution.reach, range(len(solution.reach)), strict=True)
+    alike = sum(d @ np.minimum(solution.policy.table(h), chosen.policy.table(h)).sum(axis=-1) for d, h in taken)
     return Simplified(
         cmdp=solution.cmdp,
         policy=chosen.policy,
-        value=float(chosen.totals[0]),
-        utilities=solution.cmdp.signs * chosen.totals[1:] + 0.0,
+        value=value,
+        utilities=solution.cmdp.signs * utilities + 0.0,
         shadow_prices=solution.shadow_prices,
-        gap=max(0.0, solution.value - float(chosen.totals[0])) + solution.gap,
+        gap=max(0.0, solution.value - value) + solution.gap,
         tolerance=solution.tolerance,
-        binds=solution.binds & (chosen.totals[1:] - solution.cmdp.rho <= solution.tolerance),
+        binds=solution.binds & (utilities - solution.cmdp.rho <= solution.tolerance),
         method=solution.method,
         seconds=time.perf_counter() - began,
         ended=solution.ended,
         optimum=solution,
         least=least,
         before=before,
-        after=after,
-        changed=_changed(solution, chosen.policy),
-        small_draws=_small_draws(judge, best, chosen),
+        after=min(search.shape, search.shape_of(chosen)),
+        changed=max(0.0, 1.0 - float(alike / solution.reach.sum())),
+        small_draws=tuple(_small_draws(search, chosen)),
     )
-
-
-def _small_draws(judge: Judge, best: Best, chosen: Candidate) -> tuple[SmallDraw, ...]:
-    """The small draws that are left, and what would happen without each of them."""
-    cmdp, found = judge.cmdp, []
-    firm = None if best.firm is None else max(0.0, float(judge.optimum.totals[0] - best.firm.totals[0]))
-    for h, s, a in small_draws(chosen):
-        totals = firmly(judge, chosen, h, s).totals
-        short = cmdp.rho - totals[1:]
-        n = int((short / judge.ranges).argmax()) if cmdp.N else 0
-        missed = cmdp.N > 0 and short[n] > judge.room[n]
-        probability = float(chosen.p[(chosen.where == (h, s)).all(axis=1)][0, a])
-        found.append(SmallDraw(h + 1 if cmdp.criterion.has_horizon else None, cmdp.states[s], cmdp.action_names[a],
-                               probability, cmdp.constraints[n].name if missed else None,
-                               float(short[n] if missed else judge.least - totals[0]), firm))  # fmt: skip
-    return tuple(found)
 
 
 def _least(solution: Solution, within: float, at_least: float | None) -> float:
@@ -220,11 +194,17 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
     return solution.value - within * abs(solution.value)
 
 
-def _changed(solution: Solution, policy: Policy) -> float:
-    """The share of the optimum's decisions, as often as they are met, that the policy takes otherwise."""
-    total = solution.reach.sum()
-    shared = sum(
-        float(solution.reach[h] @ np.minimum(solution.policy.table(h), policy.table(h)).sum(axis=-1))
-        for h in range(len(solution.reach))
-    )
-    return max(0.0, 1.0 - shared / float(total)) if total else 0.0
+def _small_draws(search: Search, chosen: Candidate) -> Iterator[SmallDraw]:
+    """The small draws that are left, and what would happen without each of them."""
+    cmdp, (where, p) = search.cmdp, chosen.policy.rows
+    for i, a in np.argwhere((p > 0) & (p < SMALL)):
+        h, s = where[i].tolist()
+        without = firmly(search, chosen, h, s, int(p[i].argmax()))
+        step = h + 1 if cmdp.criterion.has_horizon else None
+        place = step, cmdp.states[s], cmdp.action_names[a], float(p[i, a])
+        if search.met(without):
+            yield SmallDraw(*place, None, search.least - float(without.totals[0]))
+        else:
+            missed = cmdp.rho - without.totals[1:]
+            n = int((missed / search.found.tolerance).argmax())
+            yield SmallDraw(*place, cmdp.constraints[n].name, float(missed[n]))

@@ -1,0 +1,384 @@
+"""How simple a policy is, and the search for one that is simple and nearly as good as the optimum.
+
+Only decisions count that the policy can meet and that leave a choice. A *phase* is a run of steps at which every state
+has one action. A stochastic decision belongs to any phase, and is counted for itself.
+
+The search estimates what single decisions cost: at the prices lam, taking action a in state s at step h instead of what
+a policy does changes reward plus priced utilities by d[h, s] (Q[h, s, a] - V[h, s]), with d the probability that the
+policy is there and Q its action values. For costs that add up like this, dynamic programming finds the best policy with
+few phases. The prices of the bounds are moved until the bounds are just met. Where no policy at a price is good enough,
+two are left: one meets the bounds and earns too little, one earns enough and misses a bound. `_repair` goes from one to
+the other, decision by decision, and finds where the bounds begin to be met. At last, runs of states take over the
+action of a neighbouring run. Every candidate is evaluated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from cmdpkit.exact.solver import Solution
+from cmdpkit.model.decisions import of_rows
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.chains import stationary_action_values
+from cmdpkit.operators.policies import action_values, evaluate, reach
+
+MOST_PIECES = 128  # beginnings of phases that are considered; of longer horizons, every so many steps
+NONE = -1  # in place of an action where no decision counts
+ELSEWHERE = 1e-3  # weight of places that the policy may miss and a changed one may reach
+NEARLY_ONE = 1 - 1e-6  # a discount in place of an average, where several classes of states are never left
+PRICES_TRIED = 10  # for one number of phases
+PARTS = 2**30  # the probability of a draw is a multiple of 1 / PARTS
+MOST_SINGLES = 40  # runs of states that are joined one by one, after many of them at once
+SMALL = 0.01  # a draw with a smaller probability is left out or made this large, if bounds and value allow it
+
+
+class Shape(NamedTuple):
+    """How simple a policy is; of two, the one that is smaller in this order is the simpler one."""
+
+    phases: int  # how many there are
+    draws: int  # stochastic decisions, those of different steps counted apart
+    over_states: int  # changes of the action from one state to the next, in all phases together
+    over_steps: int  # changes of the action of a state from one step to a later one
+
+
+def counted(policy: Policy, visits: FloatArray, actions: BoolArray) -> BoolArray:
+    """[H, S]: which decisions count, for phases and changes: those met, with a choice, and not stochastic."""
+    counts = (visits > NEGLIGIBLE) & (actions.sum(axis=-1) > 1)
+    where = policy.rows[0]
+    counts[where[:, 0], where[:, 1]] = False
+    return np.asarray(counts)
+
+
+def shape_of(choice: IntArray, counts: BoolArray, draws: int) -> Shape:
+    """The shape of choice [H, S], where `counts` [H, S] says which decisions count."""
+    edges, rules = phases_of(choice, counts)
+    over_states = sum(max(0, len(runs_of(rule)) - 1) for rule in rules)
+    before, over_steps = np.full(choice.shape[1], NONE), 0
+    for here, count in zip(choice, counts, strict=True):
+        over_steps += int((count & (before != NONE) & (before != here)).sum())
+        before[count] = here[count]
+    return Shape(len(edges) - 1, draws, over_states, over_steps)
+
+
+def phases_of(choice: IntArray, counts: BoolArray) -> tuple[list[int], IntArray]:
+    """The edges 0 = e[0] < e[1] < ... = H of the fewest phases, and the action of each state in each, or NONE.
+
+    A phase is extended as long as possible: what can be one phase still can if it is cut short, so nothing is lost.
+    """
+    edges, rules = [0], [np.full(choice.shape[1], NONE)]
+    for h, (actions, here) in enumerate(zip(choice, counts, strict=True)):
+        if (here & (rules[-1] != NONE) & (rules[-1] != actions)).any():
+            edges.append(h)
+            rules.append(np.full(choice.shape[1], NONE))
+        rules[-1][here] = actions[here]
+    return [*edges, len(choice)], np.array(rules)
+
+
+def runs_of(rule: IntArray) -> list[IntArray]:
+    """Runs of neighbouring states with the same action in a phase; states whose decisions do not count are left out."""
+    known = np.flatnonzero(rule != NONE)
+    return np.split(known, np.flatnonzero(np.diff(rule[known])) + 1) if len(known) else []
+
+
+def filled(choice: IntArray, counts: BoolArray, allowed: BoolArray) -> IntArray:
+    """The same decisions where they count; elsewhere what the nearest state does in that phase, if it can be done."""
+    edges, rules = phases_of(choice, counts)
+    written, states = choice.copy(), np.arange(choice.shape[1])
+    for (first, last), rule in zip(pairwise(edges), rules, strict=True):
+        known = np.flatnonzero(rule != NONE)
+        if len(known):
+            near = rule[known[np.searchsorted((known[1:] + known[:-1]) / 2, states)]]
+            possible = allowed[first:last, states, near] & ~counts[first:last]
+            written[first:last] = np.where(possible, near, choice[first:last])
+    return written
+
+
+# -- dynamic programming -----------------------------------------------------------------------------------------------
+
+
+def best_phases(costs: FloatArray, K: int) -> IntArray:
+    """choice [H, S] with at most K phases for which the costs [H, S, A] add up to the least."""
+    H = len(costs)
+    ends = np.unique(np.linspace(0, H, min(H, MOST_PIECES) + 1).astype(np.int64))
+    pieces = np.add.reduceat(costs, ends[:-1], axis=0)
+    m = len(pieces)
+    by_action = np.ascontiguousarray(np.moveaxis(pieces, -1, 0))  # the least over the actions is found faster so
+    block = np.full((m, m + 1), np.inf)  # the least cost of the pieces i .. j - 1 with one action for each state
+    for i in range(m):
+        block[i, i + 1 :] = np.cumsum(by_action[:, i:], axis=1).min(axis=0).sum(axis=-1)
+    edges = ends[_edges(block, min(K, m))]
+    rules = np.add.reduceat(costs, edges[:-1], axis=0).argmin(axis=-1)
+    return np.repeat(rules, np.diff(edges), axis=0)
+
+
+def _edges(cost: FloatArray, K: int) -> IntArray:
+    """Edges 0 = e[0] < ... = m of at most K blocks of least cost, then the fewest; of length 1 if K is too few."""
+    m = len(cost)
+    least, came = np.full((K + 1, m + 1), np.inf), np.zeros((K + 1, m + 1), dtype=np.int64)
+    least[0, 0] = 0.0
+    for k in range(1, K + 1):
+        through = least[k - 1, :m, None] + cost  # [i, j]
+        came[k], least[k] = through.argmin(axis=0), through.min(axis=0)
+    k = int(least[:, m].argmin())
+    if not np.isfinite(least[k, m]):
+        return np.arange(m + 1)
+    edges = [m]
+    while k:
+        edges.append(int(came[k, edges[-1]]))
+        k -= 1
+    return np.array(edges[::-1])
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+class Candidate(NamedTuple):
+    """A policy and its exact totals."""
+
+    policy: Policy
+    totals: FloatArray  # [1 + N], reward and utilities, which are to be at least rho
+
+    @property
+    def choice(self) -> IntArray:
+        """[H, S], the index of the action; H is 1 where there is no horizon."""
+        return self.policy.choice.astype(np.int64)
+
+
+class Search:
+    """Makes candidates for a solved model, and keeps the simplest that is good: all bounds met, a value of `least`."""
+
+    def __init__(self, found: Solution, least: float) -> None:
+        self.cmdp, self.found, self.least = found.cmdp, found, least
+        short = found.cmdp.rho - found.cmdp.signs * found.utilities
+        self.room = np.maximum(found.tolerance / 2, short)  # half of the tolerance is left for rounding
+        self.unit = max(abs(found.value), found.value - least) / np.maximum(found.tolerance * 1e9, 1e-300)  # of prices
+        self.spread = reach(self.cmdp, Policy.uniform(self.cmdp))  # [H, S], if all actions are equally likely
+        self.optimum = self._evaluated(found.policy)
+        self.best, self.shape = self.optimum, self.shape_of(self.optimum)
+
+    def candidate(self, choice: IntArray, where: IntArray | None = None, p: FloatArray | None = None) -> Candidate:
+        """The candidate that takes choice [H, S], except where it draws; what does not exist is replaced."""
+        actions = self.cmdp.actions
+        exists = np.take_along_axis(actions, choice[..., None], axis=2)[..., 0]
+        legal = np.where(exists, choice, actions.argmax(axis=-1))
+        where = np.zeros((0, 2), dtype=np.int64) if where is None else where
+        p = np.zeros((0, self.cmdp.A)) if p is None else p
+        return self._evaluated(Policy.fitting(self.cmdp, of_rows(legal, where, p), self.cmdp.n_steps))
+
+    def _evaluated(self, policy: Policy) -> Candidate:
+        v, w = evaluate(self.cmdp, policy)
+        return Candidate(policy, np.append(v, self.cmdp.signs * w))
+
+    def met(self, candidate: Candidate) -> bool:
+        """Whether all bounds are met."""
+        return not (self.cmdp.rho - candidate.totals[1:] > self.room).any()
+
+    def good(self, candidate: Candidate) -> bool:
+        """Whether all bounds are met and the value is as large as was asked for."""
+        return self.met(candidate) and bool(candidate.totals[0] >= self.least)
+
+    def counts(self, candidate: Candidate) -> BoolArray:
+        """[H, S]: which decisions count."""
+        return counted(candidate.policy, reach(self.cmdp, candidate.policy), self.cmdp.actions)
+
+    def shape_of(self, candidate: Candidate) -> Shape:
+        """How simple the candidate is."""
+        draws = len(candidate.policy.stochastic_decisions(reach=reach(self.cmdp, candidate.policy)))
+        return shape_of(candidate.choice, self.counts(candidate), draws)
+
+    def offer(self, candidate: Candidate) -> None:
+        """Keep a candidate if it is good and simpler; of two that are as simple, the one with the larger value."""
+        if self.good(candidate):
+            shape = self.shape_of(candidate)
+            if (*shape, -candidate.totals[0]) < (*self.shape, -self.best.totals[0]):
+                self.best, self.shape = candidate, shape
+
+    def filled(self, candidate: Candidate) -> Candidate:
+        """The same where it counts; elsewhere what the nearest state does."""
+        choice = filled(candidate.choice, self.counts(candidate), self.cmdp.actions)
+        written = self.candidate(choice, *candidate.policy.rows)
+        return written if self.good(written) else candidate
+
+    def costs(self, candidate: Candidate, prices: FloatArray) -> FloatArray:
+        """[H, S, A]: estimate of what an action taken instead costs; inf where there is none, 0 without a choice."""
+        c, pi = self.cmdp.compact, candidate.policy.pi
+        signal = c.r + np.tensordot(prices, c.g, 1) if self.cmdp.N else c.r
+        if self.cmdp.criterion.has_horizon:
+            Q = action_values(self.cmdp, signal, pi)[0]
+        else:
+            stand_in = NEARLY_ONE if self.cmdp.criterion.kind == "average" else None
+            Q = stationary_action_values(self.cmdp, pi[0], signal, stand_in)
+        d = reach(self.cmdp, candidate.policy) + ELSEWHERE * self.spread
+        lost = d[..., None] * ((pi * Q).sum(axis=-1, keepdims=True) - Q)
+        lost = np.where(self.cmdp.actions, lost, np.inf)
+        lost[self.cmdp.actions.sum(axis=-1) <= 1] = 0.0
+        return lost
+
+
+def simplest(search: Search) -> Candidate:
+    """The simplest good candidate that is found."""
+    _fewest_phases(search)
+    _fewest_changes(search)
+    _without_small_draws(search)
+    return search.filled(search.best)
+
+
+def _fewest_phases(search: Search) -> None:
+    """Look for good candidates with fewer and fewer phases, by bisection."""
+    failed = 0
+    while search.shape.phases - failed > 1:
+        K = (failed + search.shape.phases) // 2
+        _attempt(search, K)
+        if search.shape.phases > K:
+            failed = K
+
+
+def _attempt(search: Search, K: int) -> None:
+    """Offer candidates with K phases, or one or two more where that is needed to meet the bounds.
+
+    The prices of the bounds are raised while a bound is missed, and lowered while all are met.
+    """
+    met = missed = None
+    lam, factor, low, high = search.found.lam, 1.0, 0.0, np.inf
+    for _ in range(PRICES_TRIED):
+        prices = factor * lam + np.where(lam > 0, 0.0, 0.1 * max(factor - 1, 0.0) * search.unit)
+        candidate = search.candidate(best_phases(search.costs(search.optimum, prices), K))
+        search.offer(candidate)
+        worth = float(candidate.totals[0] + (candidate.totals[1:] - search.cmdp.rho) @ prices)
+        if search.good(candidate) or worth < search.least:
+            return  # found, or hopeless: at these prices no policy with K phases seems to be worth enough
+        if search.met(candidate):
+            high, met = factor, candidate
+        else:
+            low, missed = factor, candidate
+        factor = (low + high) / 2 if np.isfinite(high) else 2 * factor
+    if met is not None and missed is not None:
+        _repair(search, missed, met)
+
+
+def _repair(search: Search, missed: Candidate, met: Candidate) -> None:
+    """Offer candidates on four ways from one that misses a bound to one that meets all: by steps and by states."""
+    H, S = missed.choice.shape
+    places = np.arange(H * S)
+    differ = np.flatnonzero(missed.choice.reshape(-1) != met.choice.reshape(-1))
+    for group in [places % S] + [places // S] * (H > 1):  # the state, or the step, of every place
+        for way in (1, -1):
+            order = differ[np.argsort(way * group[differ], kind="stable")]
+            _cross(search, missed, met, order, np.append(np.flatnonzero(np.diff(group[order])) + 1, len(order)))
+
+
+def _cross(search: Search, missed: Candidate, met: Candidate, order: IntArray, ends: IntArray) -> None:
+    """Offer candidates where the bounds begin to be met, if places change in this order.
+
+    One changes the places up to that one, one the places up to the next end of a whole step or state, and one draws
+    between the two actions of that place, such that the bounds just are met.
+    """
+    h, s = np.unravel_index(order, missed.choice.shape)
+
+    def with_first(k: int) -> Candidate:
+        choice = missed.choice
+        choice[h[:k], s[:k]] = met.choice[h[:k], s[:k]]
+        return search.candidate(choice)
+
+    def with_draw(k: int, share: float) -> Candidate:
+        p = np.zeros((1, search.cmdp.A))
+        p[0, missed.choice[h[k], s[k]]], p[0, met.choice[h[k], s[k]]] = 1 - share, share
+        return search.candidate(with_first(k).choice, np.array([[h[k], s[k]]]), p)
+
+    last = _bisected(len(order), lambda k: search.met(with_first(k)))
+    search.offer(with_first(int(ends[np.searchsorted(ends, last + 1)])))
+    search.offer(with_first(last + 1))
+    share = (_bisected(PARTS, lambda k: search.met(with_draw(last, k / PARTS))) + 1) / PARTS
+    if share < 1:
+        search.offer(with_draw(last, share))
+
+
+def _bisected(n: int, holds: Callable[[int], bool]) -> int:
+    """The k from 0 to n - 1 after which `holds` begins to hold; it is taken to hold at n and not at 0."""
+    low, high = 0, n
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low
+
+
+def _fewest_changes(search: Search) -> None:
+    """Look for good candidates with fewer stochastic decisions and fewer changes between neighbouring states."""
+    before = None
+    while before != search.shape:
+        before = search.shape
+        for h, s in search.best.policy.rows[0].tolist():
+            for a in np.flatnonzero(search.best.policy.row(h, s)).tolist():
+                search.offer(firmly(search, search.best, h, s, a))
+        _join_runs(search)
+
+
+def _join_runs(search: Search) -> None:
+    """Let runs of states do what a neighbouring run does: many at once, and one by one where that does not help."""
+    start = None
+    while start is not search.best:
+        start = search.best
+        joins = _joins(search, start)
+        together = [joins[: len(joins) >> k] for k in range(len(joins).bit_length())]  # all, the first half, and so on
+        for some in together:
+            search.offer(_joined(search, start, some))
+        if search.best is start:
+            for join in joins[:MOST_SINGLES]:
+                search.offer(_joined(search, start, [join]))
+
+
+class _Join(NamedTuple):
+    """A run of states that does what the run before or after it does, in one phase."""
+
+    cost: float  # estimated
+    steps: slice  # of the phase
+    states: IntArray  # of the run
+    action: int  # of the neighbour
+
+
+def _joins(search: Search, candidate: Candidate) -> list[_Join]:
+    """All runs that could be joined to a neighbour, the cheapest first."""
+    found = []
+    costs = search.costs(candidate, search.found.lam)
+    edges, rules = phases_of(candidate.choice, search.counts(candidate))
+    for (first, last), rule in zip(pairwise(edges), rules, strict=True):
+        block = costs[first:last].sum(axis=0)
+        for one, other in pairwise(runs_of(rule)):
+            for run, neighbour in ((one, other), (other, one)):
+                action = int(rule[neighbour[0]])
+                found.append(_Join(float(block[run, action].sum()), slice(first, last), run, action))
+    return sorted((join for join in found if np.isfinite(join.cost)), key=lambda join: join.cost)
+
+
+def _joined(search: Search, candidate: Candidate, joins: list[_Join]) -> Candidate:
+    """The candidate after some joins."""
+    choice = candidate.choice
+    for join in joins:
+        choice[join.steps, join.states] = join.action
+    return search.candidate(choice, *candidate.policy.rows)
+
+
+def firmly(search: Search, candidate: Candidate, h: int, s: int, action: int) -> Candidate:
+    """The same without the draw at one step and state: there it takes a given action."""
+    where, p = candidate.policy.rows
+    others, choice = (where != (h, s)).any(axis=1), candidate.choice
+    choice[h, s] = action
+    return search.candidate(choice, where[others], p[others])
+
+
+def _without_small_draws(search: Search) -> None:
+    """Draw an action that would hardly ever be drawn often enough, if that is good, too."""
+    where, p = search.best.policy.rows
+    for i, a in np.argwhere((p > 0) & (p < SMALL)):
+        larger = search.best.policy.rows[1].copy()
+        larger[i] *= (1 - SMALL) / (1 - larger[i, a])
+        larger[i, a] = SMALL
+        candidate = search.candidate(search.best.choice, where, larger)
+        if search.good(candidate):
+            search.best = candidate
