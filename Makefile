@@ -56,8 +56,9 @@ check: lint
 coverage: .venv/dev
 	$(PYTEST) --cov --cov-report=term
 
-# Compiled code once more with every array access checked, in a cache of its own: on a warm one the switch does nothing.
+# Compiled code once more with every array access checked, in a cache of its own that tells in the end what was compiled.
 bounds: .venv/dev
+	rm -rf build/numba-bounds
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(PYTEST) -m "compiled and not long" tests
 	$(BIN)/python tests/unchecked.py build/numba-bounds
 

@@ -16,7 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config):
     from cmdpkit.model import compiled, progress
 
-    compiled.INTERPRETED_SECONDS = 0.0  # the tests are about the compiled form of every function
+    compiled.INTERPRETED_WORK = 0  # the tests are about the compiled form of every function
     progress.BETWEEN_LINES = progress.StatusLines.before_note = math.inf  # on a busy machine, any command may be slow
     if hasattr(config, "workerinput"):  # one of several processes
         from compile_once import compile_once

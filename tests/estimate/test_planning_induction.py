@@ -7,7 +7,6 @@ from box_oracle import Sides, point
 from scipy.optimize import linprog
 
 from cmdpkit.estimate.boxes import BestPair, Box, best_pair, drawn, signals_of, total, visits
-from cmdpkit.model.compiled import _interpreted
 from cmdpkit.model.policy import one_hot
 from cmdpkit.operators.rows import expect, prepare, push, row_of
 
@@ -126,7 +125,7 @@ def test_the_whole_simplex_leads_to_the_best_state_at_once():
 def test_compiled_and_plain_python_agree_to_the_bit():
     x = box_oracle.problem(np.random.default_rng(11), 1)
     outputs = []
-    for function in (best_pair, _interpreted(best_pair)):
+    for function in (best_pair, best_pair.interpret):
         pair = BestPair.empty((x.H, *x.r.shape[1:]), 2)
         function(x.box.boxed(x.H), x.x[0], x.allowed, signals_of(x.x), pair)
         outputs.append((pair.policy.choice, *pair[1:]))

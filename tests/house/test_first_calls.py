@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import cmdpkit as ck
 from cmdpkit.model import compiled
-from cmdpkit.operators import steps
 from cmdpkit.operators.policies import action_values
 from cmdpkit.simulate.simulator import Simulator
 
@@ -19,11 +20,11 @@ def interpreted(monkeypatch):
     """Let the interpreter run everything, although compiled forms exist, and count the calls of each function."""
     calls = {}
 
-    def always(function, work):
-        calls[function.py_func.__name__] = calls.get(function.py_func.__name__, 0) + 1
+    def always(function, work, args):
+        calls[function.__name__] = calls.get(function.__name__, 0) + 1
         return True
 
-    monkeypatch.setattr(compiled, "_is_interpreted", always)
+    monkeypatch.setattr(compiled.Compiled, "is_interpreted", always)
     return calls
 
 
@@ -90,41 +91,62 @@ def test_rows_whose_numbers_do_not_fit_into_the_16_bits_of_an_action_are_found(r
     assert (ck.evaluate(cmdp, policy).v, ck.occupancy(cmdp, policy).tobytes()) == expected
 
 
-def test_small_work_is_interpreted_only_before_a_compiled_form_exists(monkeypatch):
-    monkeypatch.setattr(compiled, "INTERPRETED_SECONDS", 0.1)
-    monkeypatch.setattr(compiled, "_spent", {})
-    fresh = type(steps.induction)(steps.induction.py_func)
-    monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
-    assert compiled._is_interpreted(fresh, compiled.MOST_WORK)
-    assert not compiled._is_interpreted(fresh, compiled.MOST_WORK + 1), "too much work"
-    compiled._spent[fresh] = 0.11
-    assert not compiled._is_interpreted(fresh, 1), "it has taken long enough by now"
-    monkeypatch.setattr(compiled, "_spent", {})
-    monkeypatch.setattr(compiled, "_is_kept", lambda function: True)
-    assert not compiled._is_interpreted(fresh, 1), "it is on disk"
-    monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
-    ck.solve(ck.load("paper/synthetic"))
-    assert not compiled._is_interpreted(steps.induction, 1), "it is compiled in this process"
-    assert not compiled._is_interpreted(lambda: None, 1), "a plain function, as with NUMBA_DISABLE_JIT"
+class Numbers(NamedTuple):
+    x: NDArray[np.float64]
 
 
-def test_time_is_counted_until_a_function_is_compiled(monkeypatch):
-    monkeypatch.setattr(compiled, "INTERPRETED_SECONDS", 0.05)
-    monkeypatch.setattr(compiled, "_spent", {})
-    monkeypatch.setattr(compiled, "_is_kept", lambda function: False)
+@compiled.compiled
+def one(x, i):
+    x[i] += 1.0
+
+
+def fresh(monkeypatch, folder):
+    """A function that is made of two, for which nothing is compiled yet; the interpreter may do 100 loops for each."""
+    monkeypatch.setattr(compiled, "INTERPRETED_WORK", 100)
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(folder))
 
     @compiled.compiled
-    def slow(x):
-        for i in range(len(x)):
-            x[i] += 1.0
+    def all_of(numbers):
+        for i in range(len(numbers.x)):
+            one(numbers.x, i)
 
-    x = np.zeros(20_000)
-    for k in range(1, 100):
-        compiled.call(slow, len(x), x)
-        assert x[0] == k
-        if slow.signatures:
-            break
-    assert 2 <= k < 99 and compiled._spent[slow] >= 0.05
+    return all_of
+
+
+def test_the_interpreter_runs_a_function_until_its_work_would_have_paid_for_compiling_it(monkeypatch, tmp_path):
+    function, numbers = fresh(monkeypatch, tmp_path), Numbers(np.zeros(150))
+    compiled.call(function, 150, numbers)
+    assert not list(tmp_path.rglob("*.nbc"))
+    compiled.call(function, 50, numbers)
+    assert not list(tmp_path.rglob("*.nbc")), "200 loops for two functions"
+    compiled.call(function, 1, numbers)
+    assert list(tmp_path.rglob("*.nbc"))
+    assert numbers.x.tolist() == [3.0] * 150
+
+
+def test_large_work_is_compiled_at_once(monkeypatch, tmp_path):
+    function, numbers = fresh(monkeypatch, tmp_path), Numbers(np.zeros(201))
+    compiled.call(function, 201, numbers)
+    assert list(tmp_path.rglob("*.nbc")) and numbers.x.tolist() == [1.0] * 201
+
+
+def test_work_is_counted_for_every_type_of_the_first_argument(monkeypatch, tmp_path):
+    class Others(NamedTuple):
+        x: NDArray[np.float64]
+
+    function = fresh(monkeypatch, tmp_path)
+    compiled.call(function, 201, Numbers(np.zeros(201)))
+    before = len(list(tmp_path.rglob("*.nbc")))
+    compiled.call(function, 200, Others(np.zeros(200)))
+    assert len(list(tmp_path.rglob("*.nbc"))) == before
+
+
+def test_what_is_on_disk_is_not_interpreted(monkeypatch, tmp_path):
+    numbers = Numbers(np.zeros(3))
+    fresh(monkeypatch, tmp_path)(numbers)
+    again = fresh(monkeypatch, tmp_path)
+    assert not again.is_interpreted(1, (numbers,))
+    assert again.is_interpreted(1, (1.0,)), "for other arguments there is nothing on disk"
 
 
 def test_the_first_command_of_an_installation_compiles_nothing(tmp_path):

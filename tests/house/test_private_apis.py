@@ -4,7 +4,6 @@ When one of these fails after an update of a package, the docstring says what de
 """
 
 import multiprocessing.spawn
-import os
 import sys
 
 import gymnasium
@@ -15,26 +14,17 @@ import typer
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
-from numba import njit
+from numba import njit, typeof
 from numba.core.errors import NumbaError
 from typer.testing import CliRunner
 
 from cmdpkit.cli.shared import Verbs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.backends import without_main
-from cmdpkit.model.compiled import compiled, embedded, inlined, internal
+from cmdpkit.model.compiled import OPTIONS, PART_OPTIONS, CodeOnDisk, compiled, parts_may_stay_unfinished
 
 
-def options(decorator):
-    """The options that a decorator gives to Numba, without its cache: what comes from there cannot be inspected."""
-    made = decorator(lambda x: x)
-    given = getattr(made, "within", made).targetoptions
-    left_out = ("nopython", "boundscheck", "cache", "no_cpython_wrapper", "no_cfunc_wrapper")
-    return {name: value for name, value in given.items() if name not in left_out}
-
-
-@pytest.mark.parametrize("decorator", [compiled, inlined], ids=["compiled", "inlined"])
-def test_numba_compiles_without_reference_counts_and_then_refuses_an_allocation(decorator):
+def test_numba_compiles_without_reference_counts_and_then_refuses_an_allocation():
     """`_nrt=False`: passing a NamedTuple of arrays to another compiled function costs nothing because of it.
 
     Without the option everything still works, but episode loops run several times slower: measure `python -m bench
@@ -44,11 +34,14 @@ def test_numba_compiles_without_reference_counts_and_then_refuses_an_allocation(
     def total(n):
         return np.zeros(n).sum()
 
-    given = options(decorator)
-    assert given.pop("_nrt") is False
+    assert OPTIONS["_nrt"] is False and PART_OPTIONS["_nrt"] is False
+    given = {name: value for name, value in OPTIONS.items() if name != "_nrt"}
     assert njit(**given)(total)(3) == 0.0  # the function itself is fine
     with pytest.raises(NumbaError):
-        njit(**given, _nrt=False)(total)(3)
+        compiled(total)(3)
+    part = compiled(total)
+    with pytest.raises(NumbaError):  # even if a function with reference counts calls it
+        njit(lambda n: part(n))(3)
 
 
 def test_numba_marks_inlined_functions_for_llvm_to_inline_always():
@@ -57,47 +50,52 @@ def test_numba_marks_inlined_functions_for_llvm_to_inline_always():
     Without it results stay the same and `python -m bench steps` tells what is lost.
     """
 
-    def marked(**given):
-        function = njit(**given)(lambda x: x + 1)
-        assert function(1) == 2
-        [text] = function.inspect_llvm().values()
+    def marked(function):
+        given = {"forceinline": function.part.targetoptions.get("forceinline", False)}
+        made = njit(**OPTIONS, **given)(lambda x: x + 1)
+        assert made(1) == 2
+        [text] = made.inspect_llvm().values()
         return "alwaysinline" in text
 
-    assert marked(**options(inlined)) and not marked(**options(compiled))
+    assert marked(compiled(lambda x: x, inline=True)) and not marked(compiled(lambda x: x))
 
 
-def test_numba_compiles_no_form_for_python_of_functions_that_are_parts_of_others():
-    """`no_cpython_wrapper` and `no_cfunc_wrapper`: such functions take half the time to compile.
+def test_numba_leaves_parts_of_functions_unfinished():
+    """`JITCodeLibrary`, `Compiler.define_pipelines`: no part is optimised or turned into machine code by itself.
 
-    Without these options everything still works. Numba learns the type of a `CompiledPart`, the dispatcher in it, from
-    `typeof_impl`; if it refuses that, let `embedded`, `internal` and `inlined` return that dispatcher.
+    If Numba refuses (`parts_may_stay_unfinished` is then False), everything still works, but compiling takes a fifth
+    longer and exploring runs more slowly: look at what has changed in `numba.core.codegen.CPUCodeLibrary`. Numba learns
+    the type of a `Compiled` from `typeof_impl`; if it refuses that, let `compiled` return dispatchers.
     """
+    assert parts_may_stay_unfinished()
 
-    @internal
+    @compiled
     def half(x):
         return x / 2
 
-    outer = njit(lambda x: half(x))
-    assert outer(3.0) == half(3.0) == 1.5
-    [text] = half.within.inspect_llvm().values()
-    assert "cpython" not in text and "cfunc" not in text
+    @compiled
+    def both(x):
+        return half(x) + half(x + 2.0)
+
+    outer = njit(lambda x: both(x) + half(x))
+    assert outer(3.0) == 1.5 + 2.5 + 1.5 and half(3.0) == 1.5
+    [result] = both.part.overloads.values()
+    assert result.library.get_pointer_to_function(result.fndesc.llvm_func_name) == 0, "no machine code"
     [text] = outer.inspect_llvm().values()
     assert "cpython" in text and "cfunc" in text
 
 
-def test_numba_compiles_embedded_functions_with_options_of_their_own():
-    """`_nrt=False` holds for a part of its own: even if a function with reference counts calls it, it cannot allocate.
+def test_numba_keeps_what_a_cache_of_ours_gives_it(tmp_path, monkeypatch):
+    """`Dispatcher._cache`, `IndexDataCacheFile`, `CompileResult._reduce` and `_rebuild`: code is kept by these.
 
-    If it does not, the parts of Triple-Q become slow: decorate them with `inlined`, and they only compile slowly.
+    If one is gone, let `Compiled.entry` say ``cache=True``: everything works, but edits of parts are not noticed.
     """
-
-    @embedded
-    def total(n):
-        return np.zeros(n).sum()
-
-    assert total(3) == 0.0  # for Python it is the plain function
-    with pytest.raises(NumbaError):
-        njit(lambda n: total(n))(3)
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    assert compiled(lambda x: x + 1)(1) == 2
+    assert len(list(tmp_path.rglob("*.nbi"))) == len(list(tmp_path.rglob("*.nbc"))) == 1
+    again = compiled(lambda x: x + 1)
+    assert CodeOnDisk(again.plain).holds((typeof(1),)) and not CodeOnDisk(again.plain).holds((typeof(1.0),))
+    assert again(1) == 2 and sum(again.entry.stats.cache_hits.values()) == 1
 
 
 def test_the_time_limit_of_a_gymnasium_wrapper_can_be_read():
@@ -195,15 +193,3 @@ def test_highs_takes_a_basis_back_that_was_kept_as_whole_numbers():
     again = solved(basis)
     assert again.getInfo().simplex_iteration_count == 0
     assert np.allclose(again.getSolution().col_value, [1, 3])
-
-
-def test_numba_says_where_a_compiled_function_is_kept(tmp_path, monkeypatch):
-    """`_cache._cache_file._index_path`: a function that is kept there is loaded and not interpreted (`compiled.call`).
-
-    If this is gone, ask whether any file with the function's name is in its cache folder.
-    """
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-    function = compiled(lambda x: x + 1)
-    path = function._cache._cache_file._index_path
-    assert path.startswith(str(tmp_path)) and not os.path.exists(path)
-    assert function(1) == 2 and os.path.exists(path)

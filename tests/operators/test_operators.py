@@ -217,7 +217,7 @@ def no_draws():
 def both(function, make):
     """What the compiled function and the interpreter write to the arrays that `make` returns besides the arguments."""
     found = []
-    for run in (function, function.py_func):
+    for run in (function, function.interpret):
         arguments, written = make()
         run(*arguments)
         found.append([x.copy() for x in written])

@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import ends, of_count
-from cmdpkit.model.compiled import compiled, embedded, internal
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.tolerances import LGAMMA_ERROR, ROUNDOFF, STIRLING_ERROR
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 STIRLING_FROM = 16.0  # the logarithm of the gamma function is taken from Stirling's series from here on
 
 
-@embedded
+@compiled(inline=True)
 def ends_of(k, n, log):
     """Both ends of C_n for a sum k of n numbers, with log = ln(1/d); 0 and 1 without any numbers.
 
@@ -41,14 +41,14 @@ def ends_of(k, n, log):
     return lower_end(k / n, b), upper_end(k / n, b)
 
 
-@internal
+@compiled
 def terms_of(n, log):
     """The terms of `allowed_of` that depend on n alone, without and with Stirling's series, for n > 0."""
     log += LGAMMA_ERROR * (n + 1.0) * math.log(n + 3.0) + STIRLING_ERROR
     return log + math.log(math.pi) + _lgamma(n + 1.0), log + 0.5 * math.log(0.5 * math.pi * n) + 1.0 / (12.0 * n)
 
 
-@internal
+@compiled
 def allowed_of(k, n, terms):
     """The largest kl(k/n, m) of any m in C_n."""
     rest = n - k
@@ -60,13 +60,13 @@ def allowed_of(k, n, terms):
     return (beyond + rest * math.log(rest / n) if rest > 0.0 else beyond) / n
 
 
-@internal
+@compiled
 def upper_end(p, b):
     """The largest m with kl(p, m) <= b, or a little more."""
     return min(1.0 - lower_end(1.0 - p, b) + 2.0**-52, 1.0)
 
 
-@internal
+@compiled
 def _lgamma(x):
     """The logarithm of the gamma function, by Stirling's series for x + i and the product x (x + 1) .. (x + i - 1).
 
@@ -81,7 +81,7 @@ def _lgamma(x):
     return (x - 0.5) * math.log(x) - x + 0.9189385332046727 + series - math.log(product)
 
 
-@internal
+@compiled
 def lower_end(p, b):
     """The smallest m with kl(p, m) <= b, or a little less.
 

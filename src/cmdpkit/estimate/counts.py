@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.estimate.alike import new_records, several_marks
-from cmdpkit.model.compiled import call, compiled, embedded, inlined
+from cmdpkit.model.compiled import call, compiled
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 
 PARTS = 4  # of an episode: its first step, its two halves without both ends, its last step (see `part_of`)
@@ -107,13 +107,13 @@ def signals_of(counts: Counts) -> int:
     return (math.isqrt(9 + 8 * columns) - 3) // 2
 
 
-@inlined
+@compiled(inline=True)
 def count_start(counts, s):
     """An episode begins in s."""
     counts.starts[s] += 1
 
 
-@inlined
+@compiled(inline=True)
 def count_step(counts, cell, outcomes, x):
     """The action of a cell was taken and earned the signals outcomes[x] [M]."""
     counts.visits[cell] += 1
@@ -126,7 +126,7 @@ def count_step(counts, cell, outcomes, x):
             i += 1
 
 
-@inlined
+@compiled(inline=True)
 def part_of(h, H):
     """The part of the episode that step h lies in.
 
@@ -137,7 +137,7 @@ def part_of(h, H):
     return PARTS - 1 if h == H - 1 else 1 + (2 * h >= H)
 
 
-@inlined
+@compiled(inline=True)
 def compare_signals(counts, cell, h, H, outcomes, x):
     """Note the signals of a step in the part of the episode that it lies in, if all steps share their counts."""
     if len(counts.parts) > 0:
@@ -148,7 +148,7 @@ def compare_signals(counts, cell, h, H, outcomes, x):
             record[2 + 2 * m] += outcomes[x, m] * outcomes[x, m]
 
 
-@inlined
+@compiled(inline=True)
 def compare_move(counts, cell, h, H, s_next):
     """Note the next state of a step in the same way; after the last step it does not matter."""
     if len(counts.parts) > 0 and h + 1 < H:
@@ -160,7 +160,7 @@ def compare_move(counts, cell, h, H, s_next):
             record[2 + 2 * i] += mark * mark
 
 
-@embedded
+@compiled(inline=True)
 def count_episode(counts, episode, A):
     """Add an episode that has ended to the counts; returns how many cells it visited for the first time."""
     H = len(episode.signals)
@@ -180,7 +180,7 @@ def count_episode(counts, episode, A):
     return new
 
 
-@inlined
+@compiled(inline=True)
 def count_move(counts, cell, s_next):
     """The cell led to s_next."""
     counts.moves[cell] += 1

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.counts import Counts
-from cmdpkit.model.compiled import embedded
+from cmdpkit.model.compiled import compiled
 from cmdpkit.operators.rows import expect, push, row_of
 
 
@@ -26,7 +26,7 @@ class Frequencies(NamedTuple):
     stride: np.uint64  # from the rows of a step to those of the next one: S * A, or 0 if all steps have the same rows
 
 
-@embedded
+@compiled(inline=True)
 def frequencies(counts, A, extra):
     """The rows of counts for A actions."""
     cells = np.uint64(len(counts.starts) * A)

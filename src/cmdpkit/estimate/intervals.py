@@ -30,7 +30,7 @@ from scipy.special import stdtrit
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import Scale
-from cmdpkit.model.compiled import call, compiled, internal
+from cmdpkit.model.compiled import call, compiled
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.tolerances import CAPITAL_ERROR, SMALLEST_CAPITAL
 from cmdpkit.model.transitions import FloatArray
@@ -278,7 +278,7 @@ def _low_end(x, spread, bets, planned, wanted, cells):
     return outside
 
 
-@internal
+@compiled
 def bet_against(x, spread, bets, m, planned, wanted):
     """Fill bets [n] as against candidate m, until it is excluded; returns whether it ever is.
 
@@ -296,7 +296,7 @@ def bet_against(x, spread, bets, m, planned, wanted):
     return False
 
 
-@internal
+@compiled
 def _gets_rich(x, bets, m, wanted):
     """Whether these bets ever bring the wanted capital against m.
 
@@ -314,7 +314,7 @@ def _gets_rich(x, bets, m, wanted):
     return most >= enough * (1.0 - close) and _gets_rich_by_logarithms(x, bets, m, wanted)
 
 
-@internal
+@compiled
 def _gets_rich_by_logarithms(x, bets, m, wanted):
     """What `_gets_rich` says, from sums of logarithms: slower, but nothing is lost when the capital is tiny."""
     log_capital = 0.0

@@ -27,7 +27,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import Box, ends, new_box, of_count, update_box
 from cmdpkit.estimate.counts import Counts
-from cmdpkit.model.compiled import call, compiled, embedded, internal
+from cmdpkit.model.compiled import call, compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
@@ -53,7 +53,7 @@ def _scaled_log(events: float, delta: float, c: float) -> float:
     return c * math.log(events / delta)
 
 
-@embedded
+@compiled(inline=True)
 def hoeffding(n, log):
     """Radius of a mean of n observations in [0, 1]; at least 1 without any."""
     radius = math.sqrt(log / max(n, 1))
@@ -66,7 +66,7 @@ def mean_radius(n: IntArray, log: float) -> FloatArray:
     return np.where(n == 0, np.maximum(radius, 1.0), radius)
 
 
-@embedded
+@compiled(inline=True)
 def bernstein(p, n, log):
     """Radius of a frequency p among n observations; at least 1 without any."""
     x = log / max(n, 1)
@@ -99,7 +99,7 @@ def confidence_box(counts: Counts, H: int, A: int, log: float) -> Box:
     return box
 
 
-@internal
+@compiled
 def row_radius(counts, row, log):
     """The sum over all next states of beta_p."""
     n, j, seen, total = counts.moves[row], counts.head[row], 0, 0.0

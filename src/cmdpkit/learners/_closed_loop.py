@@ -10,7 +10,7 @@ import numpy as np
 
 from cmdpkit.estimate.intervals import Intervals, simultaneous
 from cmdpkit.learners.params import Params, probability, ruled
-from cmdpkit.model.compiled import embedded
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.tolerances import NO_SPREAD, REPAID, SAME_REWARD
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -145,7 +145,7 @@ class Ledger(NamedTuple):
         return simultaneous(self.sample[:n], float(H), delta, planned=planned) if n > 1 else None
 
 
-@embedded
+@compiled(inline=True)
 def book(ledger, episode, certify):
     """Add up what an episode earned; `certify` says that it is in the sample of the returned policy."""
     H, M = episode.signals.shape

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.learners.params import Params
 from cmdpkit.learners.spec import Spec
-from cmdpkit.model.compiled import ZERO, embedded, inlined, per_signal
+from cmdpkit.model.compiled import ZERO, compiled, per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import uniform
@@ -108,7 +108,7 @@ class PricedTables(NamedTuple):
         return learned
 
 
-@embedded
+@compiled(inline=True)
 def learn_cell(learned, c, i, a, i_next, outcomes, x):
     """Learn from outcomes[x], received for action a in row i = h*S + s, assuming the best action in row i_next."""
     j, j_next = i * c.A + a, i_next * c.A + learned.best[i_next]
@@ -120,7 +120,7 @@ def learn_cell(learned, c, i, a, i_next, outcomes, x):
     find_best(learned, c, i)
 
 
-@embedded
+@compiled(inline=True)
 def move_prices(learned, c, totals):
     """Note the totals [1+N] of an episode; at the end of a frame, move the prices and fade the exploration."""
     for n in range(len(learned.drive)):
@@ -142,14 +142,14 @@ def move_prices(learned, c, totals):
     find_best_everywhere(learned, c)
 
 
-@inlined
+@compiled(inline=True)
 def find_best_everywhere(learned, c):
     """Find the best action of every step and state."""
     for i in range(c.H * c.S):
         find_best(learned, c, np.uint64(i))
 
 
-@embedded
+@compiled(inline=True)
 def find_best(learned, c, i):
     """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
     best, top = ZERO, -np.inf
@@ -164,7 +164,7 @@ def find_best(learned, c, i):
         learned.changed[0] = True
 
 
-@embedded
+@compiled(inline=True)
 def random_action(usable, i, rng):
     """One of the usable [H*S, A] actions of row i = h*S + s, each equally likely."""
     A, left = np.uint64(usable.shape[1]), 0

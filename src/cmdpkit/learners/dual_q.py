@@ -39,7 +39,7 @@ from cmdpkit.learners._q_learning import (
     random_action,
 )
 from cmdpkit.learners.params import above_zero, ruled
-from cmdpkit.model.compiled import ONE, compiled, embedded
+from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.meter import collect, watch
@@ -121,7 +121,7 @@ def learn(learned, c, states, actions, signals):
     _end_episode(learned, c)
 
 
-@embedded
+@compiled(inline=True)
 def _update(learned, c, h, s, a, outcomes, x, s_next):
     """Learn from outcomes[x], received at (h, s, a) on the way to s_next."""
     i, i_next = np.uint64(h) * c.S + np.uint64(s), (np.uint64(h) + ONE) * c.S + np.uint64(s_next)
@@ -130,7 +130,7 @@ def _update(learned, c, h, s, a, outcomes, x, s_next):
         learned.totals[n] += outcomes[x, n]
 
 
-@embedded
+@compiled(inline=True)
 def _end_episode(learned, c):
     """Let the prices follow the episode's totals, and count its choices as usage."""
     move_prices(learned.tables, c, learned.totals)

@@ -26,7 +26,6 @@ import numpy as np
 from cmdpkit.estimate.frequencies import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Improvement,
     Iterating,
     evaluate,
     has_changed,
@@ -37,7 +36,7 @@ from cmdpkit.learners._model_based.iterating import (
     update_means,
 )
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of
-from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.model.compiled import compiled
 
 
 class OpdopConstants(NamedTuple):
@@ -64,7 +63,7 @@ def _improve(counts, playing, parts):
     mirror(playing.pi, values.mixed, constants.policy_rate, values.allowed)
 
 
-@internal
+@compiled
 def _fill_bonus(counts, values, beta):
     """Fill `bonus` with 2 Gamma; where a transition follows, it must have been seen."""
     _, S, A = values.bonus.shape
@@ -77,7 +76,7 @@ def _fill_bonus(counts, values, beta):
                     set_bonus(values, t, s, a, 2 * beta / np.sqrt(moved + 1.0), 2 * beta / np.sqrt(visited + 1.0))
 
 
-@internal
+@compiled
 def _blend(pi, share, allowed):
     """Mix a share of the uniform policy into pi."""
     H, S, A = pi.shape
@@ -108,7 +107,7 @@ class OPDOP(Iterating):
     presets = {"practical": StepSettings(c=1e-6, policy_step=3.0), "theory": StepSettings()}
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "promised")
     params: StepSettings
-    improve = Improvement(_improve)
+    improve = _improve
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -24,10 +24,10 @@ import numpy as np
 from cmdpkit.estimate.boxes import BestPair, best_pair, grown, new_box, update_box
 from cmdpkit.estimate.radii import Bernstein, hoeffding
 from cmdpkit.learners import Spec, State
-from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, has_changed
+from cmdpkit.learners._model_based.iterating import Iterating, choose, has_changed
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
 from cmdpkit.learners.params import positive
-from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import Signals
 
 
@@ -51,7 +51,7 @@ def _improve(counts, playing, parts):
         playing.lam[n] = max(playing.lam[n] + dual_rate * short, 0.0)
 
 
-@internal
+@compiled
 def _optimistic(counts, values, log, lam, objective):
     """Fill the signals, each with its radius and at most 1, and the objective r + sum_n lam_n g_n of these."""
     T, S, A = objective.shape
@@ -88,7 +88,7 @@ class OptDual(Iterating):
     needs = ("slack",)
     presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
     params: OptDualParams
-    improve = Improvement(_improve)
+    improve = _improve
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -31,10 +31,10 @@ from cmdpkit.estimate.boxes import NO_VALUES
 from cmdpkit.estimate.frequencies import frequencies
 from cmdpkit.estimate.radii import hoeffding
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.iterating import Improvement, Iterating, choose, evaluate, update_means
+from cmdpkit.learners._model_based.iterating import Iterating, choose, evaluate, update_means
 from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
 from cmdpkit.learners.params import at_least_zero, not_negative, positive
-from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.decisions import undrawn
 from cmdpkit.model.transitions import Signals
 from cmdpkit.operators.steps import induction
@@ -89,7 +89,7 @@ def _tightening(k, constants):
     return min(constants.tighten * (log + 1.0) / np.sqrt(k * log), constants.tighten_max)
 
 
-@internal
+@compiled
 def _fill_bonus(counts, values, log):
     """Fill `bonus` with (1 + S H) b; where a transition follows, it must have been seen."""
     H, S, A = values.bonus.shape
@@ -102,7 +102,7 @@ def _fill_bonus(counts, values, log):
                 values.bonus[h, s, a] = weight * hoeffding(counts.visits[row] if last else counts.moves[row], log)
 
 
-@internal
+@compiled
 def _objective(values, lam):
     """Fill `mixed` with r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn."""
     H, S, A = values.mixed.shape
@@ -140,7 +140,7 @@ class OptPessPrimalDual(Iterating):
     }
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "queue")
     params: OptPessPrimalDualParams
-    improve = Improvement(_improve)
+    improve = _improve
 
     def __init__(self, spec: Spec, *, preset: str | None = None, baseline_utility: Any = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

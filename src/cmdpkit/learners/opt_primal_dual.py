@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Improvement,
     Iterating,
     evaluate_optimistically,
     mirror,
@@ -82,7 +81,7 @@ class OptPrimalDual(Iterating):
         "theory": OptPrimalDualParams(),
     }
     params: OptPrimalDualParams
-    improve = Improvement(_improve)
+    improve = _improve
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -44,7 +44,6 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.frequencies import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Improvement,
     Iterating,
     evaluate,
     evaluate_optimistically,
@@ -57,7 +56,7 @@ from cmdpkit.learners._model_based.iterating import (
 )
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
 from cmdpkit.learners.params import above_zero, not_negative
-from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import index_of
 
@@ -100,7 +99,7 @@ def _improve(counts, playing, parts):
     _step(rows, values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
 
 
-@internal
+@compiled
 def _step(rows, values, pi, lam, eta, tau, margin, cap):
     """Move pi, which was evaluated, and lam at once, with entropy and square and with a margin on the thresholds."""
     soften(rows, values, pi, tau)
@@ -123,7 +122,7 @@ def _at(schedule, k):
     return schedule[0] * float(k) ** -schedule[1]
 
 
-@internal
+@compiled
 def _fill_simple_bonus(counts, values, c, log):
     """Fill `bonus` with that of "uopt", and return that of the start; after the last step there is one next state."""
     _, S, A = values.bonus.shape
@@ -140,7 +139,7 @@ def _fill_simple_bonus(counts, values, c, log):
     return c * _width(episodes, roots, log)
 
 
-@internal
+@compiled
 def _roots(counts, row):
     """sum sqrt(p) over the next states of a row; that of the uniform distribution where nothing was seen."""
     n, j = counts.moves[row], counts.head[row]
@@ -187,7 +186,7 @@ class RegPrimalDual(Iterating):
         "flexdome": FLEXDOME,
     }
     params: RegParams
-    improve = Improvement(_improve)
+    improve = _improve
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

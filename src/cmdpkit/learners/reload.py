@@ -32,7 +32,6 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Improvement,
     Iterating,
     PolicyEvaluation,
     evaluate_optimistically,
@@ -41,7 +40,7 @@ from cmdpkit.learners._model_based.iterating import (
 )
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
 from cmdpkit.learners.params import positive
-from cmdpkit.model.compiled import compiled, internal
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
@@ -66,7 +65,7 @@ class Gradients(NamedTuple):
         return cls(np.zeros(values.x.shape), np.zeros(len(values.rho)), np.zeros(1, dtype=np.int64))
 
 
-@internal
+@compiled
 def _step(values, pi, lam, before, rates):
     """Move pi and lam at once, along 2 current - previous gradient (the first time, along the current one)."""
     weight = 1.0 if before.steps[0] > 0 else 0.0
@@ -113,7 +112,7 @@ class ReLOAD(Iterating):
     presets = {"practical": ReLOADParams(c=1e-7), "theory": ReLOADParams()}
     changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "before")
     params: ReLOADParams
-    improve = Improvement(_improve)
+    improve = _improve
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -41,7 +41,7 @@ from cmdpkit.learners import Learner, Params, Returns, Spec
 from cmdpkit.learners._q_learning import numbers_of
 from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, ruled
 from cmdpkit.learners.spec import check_walk
-from cmdpkit.model.compiled import compiled, embedded, readonly
+from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.random import Stream
@@ -281,7 +281,7 @@ def learn(learned, c, signals, s_next):
     learned.place[1] = a_next
 
 
-@embedded
+@compiled(inline=True)
 def _end_frame(learned, c):
     """Move the queues, let the visits fade and raise the values."""
     learned.clock[LEFT] = c.p.frame

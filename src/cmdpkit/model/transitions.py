@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import call, compiled, embedded, readonly
+from cmdpkit.model.compiled import call, compiled, readonly
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 
 FloatArray = NDArray[np.float64]
@@ -382,7 +382,7 @@ def _tidy(begins, s, p):
     return kept
 
 
-@embedded
+@compiled(inline=True)
 def _insert(s, p, first, last):
     """Sort the entries of one row by their states, by insertion; those of the same state keep their order."""
     for i in range(first + 1, last):

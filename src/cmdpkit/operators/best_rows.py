@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.model.compiled import ONE, internal
+from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.rows import at_most, expect, expect2, prepare, push, row_of
 
@@ -97,7 +97,7 @@ def _best_push(rows, row, mass, out):
         out[rows.to[i]] += mass * rows.prob[i]
 
 
-@internal
+@compiled
 def write_row(rows, h, row):
     """Write the best row to `to` and `prob`: first the smallest probabilities, then the rest; returns its length."""
     n, j = 0, rows.head[row]

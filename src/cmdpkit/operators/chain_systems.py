@@ -34,7 +34,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator, bicgstab, gmres
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import compiled, embedded, readonly
+from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.tolerances import NEARLY_SETTLED, REFINED, SETTLED, USABLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -145,7 +145,7 @@ def _flow(band, diagonal, d):
             _add(d, k, band[i, k - i + width], i)
 
 
-@embedded
+@compiled(inline=True)
 def _add(y, i, factor, k):
     """Add row k of y [S, K], times a factor, to row i."""
     if factor != 0.0:
@@ -307,7 +307,7 @@ def settle(P, x, gamma, tau, flows, relative, pivot, most, y, change):
     return False
 
 
-@embedded
+@compiled(inline=True)
 def _pull(P, y, out):
     """out [S] = P y."""
     for s in range(len(y)):
@@ -317,7 +317,7 @@ def _pull(P, y, out):
         out[s] = total
 
 
-@embedded
+@compiled(inline=True)
 def _push(P, y, out):
     """out [S] = P^T y."""
     out[:] = 0.0
@@ -326,7 +326,7 @@ def _push(P, y, out):
             out[P.columns[e]] += P.data[e] * y[s]
 
 
-@embedded
+@compiled(inline=True)
 def _finish_change(x, gamma, relative, y, change):
     """Turn the product in `change` into x + gamma * product - y; how large that is, and how large y is."""
     low, high, size, largest, scale = np.inf, -np.inf, 0.0, 0.0, 0.0

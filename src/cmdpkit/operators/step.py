@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.model.compiled import ONE, TWO, ZERO, embedded, inlined, internal
+from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled
 from cmdpkit.model.decisions import Decisions
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.rows import at_most, expect, expect2, push, row_of
@@ -29,19 +29,19 @@ def all_drawn(pi: FloatArray) -> Decisions:
     return Decisions(np.zeros((H, S), np.int16), np.arange(H + 1, dtype=np.int64) * S, states, pi.reshape(-1, A))
 
 
-@embedded
+@compiled(inline=True)
 def place_of(signals, h):
     """Where step h is found in the reward and in the utilities."""
     return np.uint64(h % len(signals.r)), np.uint64(h % max(1, signals.g.shape[1]))
 
 
-@embedded
+@compiled(inline=True)
 def signal_at(signals, place, n, s, a):
     """Signal n of state s and action a at a step, given as `place_of` it."""
     return signals.r[place[0], s, a] if n == ZERO else signals.g[n - ONE, place[1], s, a]
 
 
-@internal
+@compiled
 def bellman(rows, x, allowed, h, low, high, V_next, V, choice):
     """V[s] = max_a x[h,s,a] + E[V_next | h,s,a]; choice[s] is the first action that attains it."""
     here, open_ = x[h % len(x)], allowed[h % len(allowed)]
@@ -58,7 +58,7 @@ def bellman(rows, x, allowed, h, low, high, V_next, V, choice):
         V[s], choice[s] = most, best
 
 
-@internal
+@compiled
 def lookahead(rows, x, h, V_next, Q):
     """Q[s,a] = x[h,s,a] + E[V_next | h,s,a], also where there is no such action."""
     here = x[h % len(x)]
@@ -67,7 +67,7 @@ def lookahead(rows, x, h, V_next, Q):
             Q[s, a] = expect(rows, row_of(rows, h, s, a), V_next, here[s, a])
 
 
-@internal
+@compiled
 def backup(rows, signals, policy, h, low, high, X_next, X, Q):
     """X[s,n] = E_pi[x_n + X_next[.,n] | h,s]; Q [m, A, 1 + N], unless it is empty, gets the values of drawn actions."""
     t, place, K = h % len(policy.choice), place_of(signals, h), np.uint64(X.shape[1])
@@ -93,7 +93,7 @@ def backup(rows, signals, policy, h, low, high, X_next, X, Q):
             _back_up_one(rows, row_of(rows, h, s, a), signals, place, s, a, X_next, X)
 
 
-@embedded
+@compiled(inline=True)
 def _back_up_one(rows, row, signals, place, s, a, X_next, X):
     """X[s,n] = x_n + E[X_next[.,n] | row], two signals at a time."""
     K = np.uint64(X.shape[1])
@@ -106,7 +106,7 @@ def _back_up_one(rows, row, signals, place, s, a, X_next, X):
         X[s, n] = expect(rows, row, X_next[:, n], signal_at(signals, place, n, s, a))
 
 
-@internal
+@compiled
 def occupy(rows, policy, signals, h, d, d_next, totals):
     """d_next += d P_pi, unless d_next is empty, and totals[n] += <d, x_n> for as many signals as `totals` has."""
     t, place = h % len(policy.choice), place_of(signals, h)
@@ -125,7 +125,7 @@ def occupy(rows, policy, signals, h, d, d_next, totals):
             _send(rows, signals, place, h, s, np.uint64(policy.choice[t, s]), d[s], d_next, totals)
 
 
-@embedded
+@compiled(inline=True)
 def _send(rows, signals, place, h, s, a, mass, d_next, totals):
     """Let a mass take an action: add up the signals it collects, and push it on."""
     for n in range(np.uint64(len(totals))):
@@ -134,7 +134,7 @@ def _send(rows, signals, place, h, s, a, mass, d_next, totals):
         push(rows, row_of(rows, h, s, a), mass, d_next)
 
 
-@internal
+@compiled
 def sweep(rows, x, Y, Z, tau, relative, k, other_k, low, high):
     """Z = Y + tau (x + P Y - Y) for signals k and k + 1 (None: k alone); low, high [K] get the range of x + P Y - Y.
 
@@ -156,7 +156,7 @@ def sweep(rows, x, Y, Z, tau, relative, k, other_k, low, high):
     low[k], high[k], low[j], high[j] = a, b, c, d
 
 
-@inlined
+@compiled(inline=True)
 def draw(policy, h, s, u):
     """The action of a policy at step h in state s for a number u, uniform in [0, 1).
 

@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled, embedded
+from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled
 from cmdpkit.operators.rows import prepare
 from cmdpkit.operators.step import backup, bellman, lookahead, occupy, sweep
 
@@ -129,7 +129,7 @@ def sweeps(rows, x, Y, Z, tau, relative, loss, along, goal, widths, low, high):
     return len(widths)
 
 
-@embedded
+@compiled(inline=True)
 def _move_along(loss, along, Y, Z):
     """Add the multiple of `along` [S] to every column of Z that makes the squares of Z - Y least in units of loss."""
     for k in range(Y.shape[1]):

@@ -273,7 +273,7 @@ def compile_all(algorithms: Sequence[str] | None = None, tell: Callable[[str], N
     Returns the names of the parts.
     """
     done = []
-    allowed, compiled.INTERPRETED_SECONDS = compiled.INTERPRETED_SECONDS, 0.0
+    allowed, compiled.INTERPRETED_WORK = compiled.INTERPRETED_WORK, 0
     try:
         for name, work in _parts(learners.names() if algorithms is None else algorithms):
             tell(name)
@@ -282,7 +282,7 @@ def compile_all(algorithms: Sequence[str] | None = None, tell: Callable[[str], N
                 work()
             done.append(name)
     finally:
-        compiled.INTERPRETED_SECONDS = allowed
+        compiled.INTERPRETED_WORK = allowed
     return done
 
 

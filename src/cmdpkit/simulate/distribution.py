@@ -17,7 +17,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import compiled, inlined, njit
+from cmdpkit.model.compiled import compiled, njit
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.functions import LOOSE, Form, FunctionModel
 from cmdpkit.model.policy import Policy
@@ -77,7 +77,7 @@ def _play(sim, decisions, rng, discount, totals):
             weight *= discount
 
 
-@inlined
+@compiled(inline=True)
 def _action(decisions, h, s, u):
     """The action at step h in state s for a number u in [0, 1)."""
     t, s = np.int64(h) if len(decisions.choice) > 1 else np.int64(0), np.int64(s)  # h % T, which takes longer

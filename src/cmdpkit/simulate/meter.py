@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP, Scale
-from cmdpkit.model.compiled import ONE, embedded, inlined, internal
+from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.simulator import stacked, stride
@@ -151,7 +151,7 @@ def _writeable(x: NDArray[Any]) -> NDArray[Any]:
     return x if x.flags.writeable else x.copy()
 
 
-@embedded
+@compiled(inline=True)
 def watch(meter, changed, best, explore, usable):
     """Count the policy of an episode that begins. `changed` says whether it differs from that of the last call.
 
@@ -166,7 +166,7 @@ def watch(meter, changed, best, explore, usable):
     _count(meter)
 
 
-@embedded
+@compiled(inline=True)
 def watch_policy(meter, changed, pi):
     """Count the policy of an episode that begins, as `watch` does, if it is given by its probabilities pi [H*S, A].
 
@@ -180,7 +180,7 @@ def watch_policy(meter, changed, pi):
     _count(meter)
 
 
-@embedded
+@compiled(inline=True)
 def _count(meter):
     """Add the values of the current policy to the sums."""
     meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
@@ -189,7 +189,7 @@ def _count(meter):
         meter.sums[SHORTFALL, n] += max(meter.target[n] - meter.values[n], 0.0)
 
 
-@inlined
+@compiled(inline=True)
 def collect(meter, totals):
     """Count the realised totals [1+N], in unit scale, of an episode that has ended."""
     meter.clock[EPISODES] += 1
@@ -197,7 +197,7 @@ def collect(meter, totals):
         meter.sums[REALISED, n] += totals[n]
 
 
-@internal
+@compiled
 def _evaluate(meter, best, explore, usable):
     """Compute v and w of a policy by carrying the state distribution forward from step to step."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
@@ -222,7 +222,7 @@ def _evaluate(meter, best, explore, usable):
     meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
 
 
-@internal
+@compiled
 def _evaluate_policy(meter, pi):
     """Compute v and w of a policy pi [H*S, A], as `_evaluate` does for greedy ones."""
     S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
@@ -240,7 +240,7 @@ def _evaluate_policy(meter, pi):
     meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
 
 
-@embedded
+@compiled(inline=True)
 def _start(meter):
     """Begin an evaluation: set the values to zero and the reach of the first step to the start distribution."""
     meter.clock[EVALUATIONS] += 1
@@ -250,14 +250,14 @@ def _start(meter):
         meter.reach[0, s] = meter.mu[s]
 
 
-@embedded
+@compiled(inline=True)
 def _clear(meter, then):
     """Set the reach of the next step to zero."""
     for s in range(meter.reach.shape[1]):
         meter.reach[then, s] = 0.0
 
 
-@embedded
+@compiled(inline=True)
 def _unsafe(target, values):
     """Whether a policy with these values misses a bound."""
     missed = False
@@ -266,7 +266,7 @@ def _unsafe(target, values):
     return missed
 
 
-@embedded
+@compiled(inline=True)
 def _push(meter, h, cell, mass, then, last):
     """Let a mass of probability take an action: add its signals to the values, and move it to the next states."""
     x = h * meter.signal_stride + cell

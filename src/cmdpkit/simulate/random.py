@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import embedded, inlined
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.validate import check_seed, is_int
 
 Stream = NDArray[np.uint64]  # [4]
@@ -45,7 +45,7 @@ def generator(rng: Stream) -> np.random.Generator:
     return np.random.default_rng([int(next_u64(rng)) for _ in range(4)])
 
 
-@inlined
+@compiled(inline=True)
 def next_u64(rng):
     """64 random bits; moves the stream on by one draw."""
     s0, s1, s2, s3 = rng[0], rng[1], rng[2], rng[3]
@@ -59,13 +59,13 @@ def next_u64(rng):
     return bits
 
 
-@inlined
+@compiled(inline=True)
 def uniform(rng):
     """A float in [0, 1), one draw."""
     return np.float64(next_u64(rng) >> HIGH_53) * TO_UNIT
 
 
-@inlined
+@compiled(inline=True)
 def draw(pi, i, rng):
     """An action of row i of pi [rows, A]; a certain one takes no random number."""
     left, last = -1.0, 0
@@ -81,6 +81,6 @@ def draw(pi, i, rng):
     return last
 
 
-@embedded
+@compiled(inline=True)
 def _rotated(x, k):
     return (x << k) | (x >> (WORD - k))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import ONE, ZERO, call, compiled, embedded, inlined, primitive
+from cmdpkit.model.compiled import ONE, ZERO, call, compiled, primitive
 from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import next_u64, uniform
@@ -128,7 +128,7 @@ def stride(cmdp: CMDP, T: int) -> int:
     return cmdp.S * cmdp.A if T > 1 else 0
 
 
-@inlined
+@compiled(inline=True)
 def reset(sim, rng):
     """Draw the state in which an episode starts."""
     if len(sim.start) == 1:
@@ -136,7 +136,7 @@ def reset(sim, rng):
     return _pick(sim.start, ZERO, np.uint64(len(sim.start)), rng)
 
 
-@inlined
+@compiled(inline=True)
 def step(sim, h, s, a, rng):
     """The next state (after the last step: the same state), and the row of `sim.outcomes` with what was earned."""
     h, s, a = np.uint64(h), np.uint64(s), np.uint64(a)
@@ -173,7 +173,7 @@ def _outcome(drawn, sim, h, s, cell, rng):
     return s_next, x
 
 
-@embedded
+@compiled(inline=True)
 def _pick(entries, first, width, rng):
     """A state from the alias table entries[first : first + width].
 
@@ -186,7 +186,7 @@ def _pick(entries, first, width, rng):
     return states & LOW if u * width < entries[i, 0] else states >> HALF
 
 
-@embedded
+@compiled(inline=True)
 def _coins(sim, x, rng):
     """Draw 0/1 signals with the means in row x; the number that has them as its bits is their row in the outcomes."""
     bits = ZERO

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import inlined
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.meter import Sums, Tally
 from cmdpkit.simulate.random import uniform
@@ -114,7 +114,7 @@ class Walk(NamedTuple):
         return cls(Simulator.endless(cmdp, noise), meter, restart, np.full(2, -1, dtype=np.int64))
 
 
-@inlined
+@compiled(inline=True)
 def advance(walk, s, a, rng):
     """The next state, the row of `simulator.outcomes` with what was earned, and whether the next state is a new start.
 
@@ -126,7 +126,7 @@ def advance(walk, s, a, rng):
     return s_next, x, False
 
 
-@inlined
+@compiled(inline=True)
 def count_step(meter, s, a, signals):
     """Count a step: action a in state s, and the signals [1+N] observed, in unit scale."""
     meter.steps[0] += 1

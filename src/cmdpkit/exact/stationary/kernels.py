@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cmdpkit.model.compiled import ONE, compiled, embedded
+from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.operators.rows import change, expect
 
 RESTARTS = 4  # of the Krylov method, each with the true residual
@@ -49,7 +49,7 @@ def differences(rows, owner, loss, o, h, delta, size):
             size[k, i] = scale + abs(loss[i] * h[k, s])
 
 
-@embedded
+@compiled(inline=True)
 def _apply(rows, ref, y, out, other):
     """out = y - P y, plus y[ref] in every state if ref is not negative; the sums of out * other and of out * out."""
     base, product, square = y[ref] if ref >= 0 else 0.0, 0.0, 0.0

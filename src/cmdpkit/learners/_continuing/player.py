@@ -19,7 +19,7 @@ from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER
 from cmdpkit.learners.spec import Returns, Spec, check_walk
-from cmdpkit.model.compiled import compiled, inlined
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import long_run_shares
 from cmdpkit.simulate.random import Stream, uniform
@@ -53,7 +53,7 @@ class Position(NamedTuple):
         )
 
 
-@inlined
+@compiled(inline=True)
 def observe(counts, at, A, outcomes, x):
     """Count the action that was taken at `at.place`, and the signals outcomes[x] [1+N] that followed."""
     cell = at.place[0] * A + at.place[1]
@@ -65,7 +65,7 @@ def observe(counts, at, A, outcomes, x):
         at.clock[DOUBLED] = 1
 
 
-@inlined
+@compiled(inline=True)
 def arrive(counts, at, A, s_next, restarted):
     """Count where it led to, or where the run began again; the action there is yet to be chosen."""
     if restarted:
@@ -76,13 +76,13 @@ def arrive(counts, at, A, s_next, restarted):
     at.place[1] = -1
 
 
-@inlined
+@compiled(inline=True)
 def is_due(at):
     """Whether there is something to decide before the next action is chosen."""
     return at.clock[STEPS] >= at.clock[APPOINTED] or at.clock[DOUBLED] == 1
 
 
-@inlined
+@compiled(inline=True)
 def draw(at, pi, rng):
     """An action for the present state, drawn from the step of pi [L, S, A] that it is time for.
 

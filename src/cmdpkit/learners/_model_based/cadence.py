@@ -21,7 +21,7 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import Known, visits
 from cmdpkit.estimate.counts import Counts
-from cmdpkit.model.compiled import compiled, embedded
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 CADENCES = ("need", "doubling", "episode")
@@ -99,7 +99,7 @@ def note_episode(cadence, visits, path, actions, rule):
         cadence.due[0] = True
 
 
-@embedded
+@compiled(inline=True)
 def _error(n):
     """`error_of` one cell."""
     return UNSEEN if n == 0 else 1.0 / math.sqrt(n)

@@ -30,7 +30,7 @@ from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Learner, Returns, Source, Spec
 from cmdpkit.learners._model_based.settings import PlannerSettings
 from cmdpkit.learners._note import Note
-from cmdpkit.model.compiled import inlined
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch_policy
 from cmdpkit.simulate.random import Stream, uniform
@@ -180,7 +180,7 @@ def proved(certifier: Certifier, counts: Counts, pi: FloatArray, sample: Interva
     return certifier.prove(pi, sample)
 
 
-@inlined
+@compiled(inline=True)
 def play(sim, meter, counts, playing, rng, out, k):
     """One episode of the policy in use, counted; its totals are added to column k of out."""
     watch_policy(meter, playing.changed[0], playing.rows)
@@ -207,7 +207,7 @@ def play(sim, meter, counts, playing, rng, out, k):
     playing.episodes[0] += 1
 
 
-@inlined
+@compiled(inline=True)
 def draw(pi, h, s, rng):
     """An action drawn from pi[h, s]; where rounding leaves the sum below 1, the last possible action gets the rest."""
     u = uniform(rng)

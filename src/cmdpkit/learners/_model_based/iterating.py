@@ -13,7 +13,7 @@ cutting them from below would call a policy safer than it was shown to be.
 from __future__ import annotations
 
 import math
-import os
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from cmdpkit.estimate.frequencies import frequencies
 from cmdpkit.estimate.radii import hoeffding, row_radius, start_bonus
 from cmdpkit.learners import Source, Spec, State
 from cmdpkit.learners._model_based.counting import Counting, play
-from cmdpkit.model.compiled import CompiledPart, compiled, embedded, internal
+from cmdpkit.model.compiled import Compiled, compiled
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.step import lookahead
@@ -65,7 +65,7 @@ class PolicyEvaluation(NamedTuple):
         )
 
 
-@internal
+@compiled
 def update_means(counts, values, extra):
     """Bring mean signals up to date, and the start; both divide by `extra` more than the number of observations."""
     M, T, S, A = values.signals.shape
@@ -83,7 +83,7 @@ def update_means(counts, values, extra):
         values.mu[s] = counts.starts[s] / (episodes + extra) if episodes > 0 else (1.0 - extra) / S
 
 
-@internal
+@compiled
 def update_values(rows, x, pi, least, most_per_step, tau, Q, V):
     """Fill Q [H, S, A], cut to [least, most_per_step (H - h)], and V [H+1, S], to which tau times the entropy adds."""
     H, S, A = pi.shape
@@ -117,7 +117,7 @@ def evaluate(rows, values, pi, start_bonus):
         values.start[n] = min(values.start[n], float(len(pi)))
 
 
-@internal
+@compiled
 def soften(rows, values, pi, tau):
     """Fill Q of the reward again, with tau times the entropy of the steps to come."""
     _add_bonus(values, 0)
@@ -125,7 +125,7 @@ def soften(rows, values, pi, tau):
     update_values(rows, values.x, pi, -np.inf, most, tau, values.Q[0], values.V)
 
 
-@internal
+@compiled
 def _add_bonus(values, n):
     """Fill x with signal n and its bonus."""
     H, S, A = values.x.shape
@@ -136,7 +136,7 @@ def _add_bonus(values, n):
                 values.x[h, s, a] = values.signals[n, h % T, s, a] + values.bonus[h, s, a]
 
 
-@embedded
+@compiled(inline=True)
 def has_changed(counts, values, t, s, a):
     """The row of a cell if it was visited since `update_means`, else -1."""
     _, S, A = values.bonus.shape
@@ -144,7 +144,7 @@ def has_changed(counts, values, t, s, a):
     return -1 if values.visits[row] == counts.visits[row] else row
 
 
-@embedded
+@compiled(inline=True)
 def set_bonus(values, t, s, a, before_last, last):
     """Set the bonus of a cell at all steps that share its counts, and that of the last step, if it is one of them."""
     H = len(values.bonus)
@@ -152,7 +152,7 @@ def set_bonus(values, t, s, a, before_last, last):
         values.bonus[h, s, a] = before_last if h + 1 < H else last
 
 
-@internal
+@compiled
 def evaluate_optimistically(counts, values, pi, kernel_log, mean_log):
     """Evaluate pi in the estimated model with the bonus beta_l + H sum_s' beta_p, and H sum_s beta_p of the start."""
     H, S, A = pi.shape
@@ -170,7 +170,7 @@ def evaluate_optimistically(counts, values, pi, kernel_log, mean_log):
 # -- Steps of policy and prices.
 
 
-@internal
+@compiled
 def mix(values, lam):
     """Fill `mixed` with Q[0] + sum_n lam_n Q[1 + n]."""
     H, S, A = values.mixed.shape
@@ -182,7 +182,7 @@ def mix(values, lam):
                     values.mixed[h, s, a] += lam[n] * values.Q[1 + n, h, s, a]
 
 
-@internal
+@compiled
 def mirror(pi, G, rate, allowed):
     """pi[h, s, a] <- pi[h, s, a] exp(rate G[h, s, a]), normalised, no allowed action below LEAST_PROBABILITY."""
     H, S, A = pi.shape
@@ -201,7 +201,7 @@ def mirror(pi, G, rate, allowed):
                     pi[h, s, a] = max(pi[h, s, a] / total, LEAST_PROBABILITY)
 
 
-@internal
+@compiled
 def choose(pi, choice):
     """Let pi [H, S, A] take the actions `choice` [H, S]."""
     H, S, A = pi.shape
@@ -211,7 +211,7 @@ def choose(pi, choice):
                 pi[h, s, a] = 1.0 if a == choice[h, s] else 0.0
 
 
-@internal
+@compiled
 def move_prices(values, lam, rate, cap, moved):
     """moved_n <- clip(lam_n + rate (rho_n - w_n), 0, cap)."""
     for n in range(len(lam)):
@@ -241,39 +241,25 @@ def remember(playing, choices):
 # -- The base class.
 
 
-class Improvement(CompiledPart):
-    """A compiled function (counts, playing, parts) that changes policy and prices after an episode, and its loop.
+@cache
+def episodes_with(improve: Compiled) -> Compiled:
+    """The loop over episodes with a function (counts, playing, parts) that changes policy and prices after each."""
 
-    Numba finds a kept loop by a pickle of the function in it. That of a compiled function differs from process to
-    process, so this one is a text instead, which changes when the function's file is edited.
-    """
+    @compiled
+    def episodes(sim, meter, counts, playing, choices, parts, rng, out):
+        for k in range(out.shape[1]):
+            play(sim, meter, counts, playing, rng, out, k)
+            remember(playing, choices)
+            improve(counts, playing, parts)
 
-    def __init__(self, function: Any) -> None:
-        self.within = self.entry = function
-        self.episodes = self._loop()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        file = self.entry.py_func.__code__.co_filename
-        return str, (f"{self.entry.__name__} of {self.entry.__module__}, edited at {os.stat(file).st_mtime_ns}",)
-
-    def _loop(self) -> Any:
-        improve = self
-
-        @compiled
-        def episodes(sim, meter, counts, playing, choices, parts, rng, out):
-            for k in range(out.shape[1]):
-                play(sim, meter, counts, playing, rng, out, k)
-                remember(playing, choices)
-                improve(counts, playing, parts)
-
-        return episodes
+    return episodes  # type: ignore[no-any-return]
 
 
 class Iterating(Counting):
     """Counts, improves the policy after every episode, and remembers recent choices."""
 
     changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
-    improve: ClassVar[Improvement]  # how it changes policy and prices
+    improve: ClassVar[Compiled]  # how it changes policy and prices
     parts: tuple[Any, ...]  # working memory and constants that `improve` is given
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -296,7 +282,8 @@ class Iterating(Counting):
     def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
         self._follow()
         sim, meter = source.simulator, source.meter
-        self.improve.episodes(sim, meter, self.counts, self.playing, self.choices, self.parts, rng, out)
+        episodes = episodes_with(self.improve)
+        episodes(sim, meter, self.counts, self.playing, self.choices, self.parts, rng, out)
 
     def _begin(self) -> None:
         """The policy is always ready."""

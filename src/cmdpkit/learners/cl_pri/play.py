@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.estimate.counts import count_episode
 from cmdpkit.learners._closed_loop import book
-from cmdpkit.model.compiled import compiled, embedded, inlined, internal
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import collect, watch, watch_policy
 from cmdpkit.simulate.random import draw
@@ -140,13 +140,13 @@ def play_episodes(sim, meter, counts, optimism, block, ledger, episode, rng, out
     return n, new
 
 
-@inlined
+@compiled(inline=True)
 def action_of(block, i, rng):
     """The action to take at row i = h*S + s: the one that is tried there, or one of the plan."""
     return block.trying[i] if block.trying[i] >= 0 else np.int64(draw(block.plan, i, rng))
 
 
-@inlined
+@compiled(inline=True)
 def explored(counts, optimism, ledger, episode):
     """Count an episode of exploration and back up the states on its path; returns how many cells were new."""
     book(ledger, episode, False)
@@ -156,7 +156,7 @@ def explored(counts, optimism, ledger, episode):
     return new
 
 
-@inlined
+@compiled(inline=True)
 def played(counts, block, ledger, episode, certify):
     """Count an episode of a block, and see which tries are used up."""
     block.fresh[0] = False
@@ -169,7 +169,7 @@ def played(counts, block, ledger, episode, certify):
             _next_try(block, counts.visits, i)
 
 
-@embedded
+@compiled(inline=True)
 def _next_try(block, visits, i):
     """Choose what is tried at row i from now on: an action that has not had all its tries, or nothing."""
     A = block.plan.shape[1]
@@ -209,7 +209,7 @@ def sweep(counts, optimism):
             _back_up(counts, optimism, h, s)
 
 
-@internal
+@compiled
 def _ahead(counts, optimism, h, cell):
     """The mean priced value one step ahead of a cell, and the variance of that value and of the priced signals."""
     S, M = len(counts.starts), len(optimism.prices)
@@ -236,7 +236,7 @@ def _ahead(counts, optimism, h, cell):
     return mean, variance + max(square - mean * mean, 0.0)
 
 
-@internal
+@compiled
 def _back_up(counts, optimism, h, s):
     """New values of all tried actions at (h, s), the greedy action, and the state's own values."""
     S, M = len(counts.starts), len(optimism.prices)
@@ -263,7 +263,7 @@ def _back_up(counts, optimism, h, s):
         optimism.peak[h] = max(optimism.peak[h], best_value)
 
 
-@internal
+@compiled
 def _action_value(counts, optimism, h, cell, n):
     """The priced value of a tried action; leaves its value per signal in `scratch`."""
     S, M = len(counts.starts), len(optimism.prices)

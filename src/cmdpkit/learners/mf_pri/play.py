@@ -31,7 +31,7 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import book
 from cmdpkit.learners._q_learning import PriceConstants, PricedTables, learn_cell, move_prices
-from cmdpkit.model.compiled import compiled, embedded, inlined
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.meter import collect, watch, watch_policy
@@ -76,7 +76,7 @@ def mean_prices(values: PricedTables) -> FloatArray:
     return sums / frames if frames else values.weight[1:].copy()
 
 
-@embedded
+@compiled(inline=True)
 def _learn(values, c, shared, episode):
     """Learn from an episode of the warm-up; `shared`: all steps learn from what one of them has seen."""
     H, S = len(episode.states), np.int64(c.S)
@@ -167,7 +167,7 @@ def play_episodes(sim, meter, values, c, shared, block, samples, ledger, episode
         collect(meter, episode.totals)
 
 
-@inlined
+@compiled(inline=True)
 def begin(values, block, warming):
     """The meter knows the policy of this episode."""
     if warming:
@@ -176,7 +176,7 @@ def begin(values, block, warming):
         block.fresh[0] = False
 
 
-@inlined
+@compiled(inline=True)
 def act(values, block, episode, warming, h, s, rng):
     """The action to take at step h in state s; notes whether a deviation was asked for."""
     i = h * (len(block.known) // len(episode.states)) + s
@@ -186,7 +186,7 @@ def act(values, block, episode, warming, h, s, rng):
     return np.int64(draw(block.deviating if episode.deviations[h] else block.policy, i, rng))
 
 
-@inlined
+@compiled(inline=True)
 def finish(values, c, shared, block, samples, ledger, episode, warming):
     """Learn from an episode that has ended."""
     book(ledger, episode, block.certify)
@@ -196,7 +196,7 @@ def finish(values, c, shared, block, samples, ledger, episode, warming):
         _sample(block, samples, episode)
 
 
-@embedded
+@compiled(inline=True)
 def _sample(block, samples, episode):
     """Samples of an episode, from its end to its start."""
     H, S, A = len(episode.states), len(block.known) // len(episode.states), block.policy.shape[1]
@@ -218,7 +218,7 @@ def _sample(block, samples, episode):
             samples.visits[h * S + episode.states[h]] += 1.0
 
 
-@embedded
+@compiled(inline=True)
 def _look_ahead(block, episode, h, S):
     """Fill episode.target with step h's signals and what follows, up to a known state; False at a deviation."""
     H = len(episode.states)
@@ -237,7 +237,7 @@ def _look_ahead(block, episode, h, S):
     return True
 
 
-@embedded
+@compiled(inline=True)
 def _add(record, x):
     """One more sample x [1+N] in a record of moments."""
     record[0] += 1.0

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners._q_learning import random_action
-from cmdpkit.model.compiled import ONE, ZERO, compiled, embedded, inlined, internal
+from cmdpkit.model.compiled import ONE, ZERO, compiled
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.meter import collect, watch
 from cmdpkit.simulate.random import uniform
@@ -98,7 +98,7 @@ def learn(learned, c, states, actions, signals, rng):
     end_episode(learned, c, rng)
 
 
-@inlined
+@compiled(inline=True)
 def choose(learned, c, h, s, rng):
     """The action to take at step h in state s: argmax of Q + sum_n Z_n / eta C_n, or a random one."""
     i = np.uint64(h) * c.S + np.uint64(s)
@@ -107,7 +107,7 @@ def choose(learned, c, h, s, rng):
     return learned.best[i]
 
 
-@embedded
+@compiled(inline=True)
 def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
     """Learn from outcomes[x], received at (h, s, a) on the way to s_next, where a_next follows."""
     i = np.uint64(h) * c.S + np.uint64(s)
@@ -133,7 +133,7 @@ def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
         _search(learned, c, i)
 
 
-@embedded
+@compiled(inline=True)
 def end_episode(learned, c, rng):
     """Add up the episode's totals; at the end of a frame, move the queues."""
     for n in range(len(c.bonus)):
@@ -150,7 +150,7 @@ def end_episode(learned, c, rng):
         _end_frame(learned, c, rng)
 
 
-@internal
+@compiled
 def _end_frame(learned, c, rng):
     """Queues first, then lift the tables and let the counts fade, then find the best actions again."""
     learned.frames[0] += 1
@@ -176,7 +176,7 @@ def _end_frame(learned, c, rng):
         _break_ties(learned, c, rng)
 
 
-@embedded
+@compiled(inline=True)
 def _note_swing(learned, c, n, short):
     """Note how widely frames swing around bound n, of which the last one fell `short`: its queue is damped by that.
 
@@ -189,7 +189,7 @@ def _note_swing(learned, c, n, short):
     learned.swing[n] = max(turn, learned.swing[n] * max(1.0 - c.p.frame / c.p.window, 0.0))
 
 
-@embedded
+@compiled(inline=True)
 def _lift(learned, c, share):
     """Raise all values by a share of the run's lift; what gets above the ceiling starts afresh."""
     for h in range(c.H):
@@ -203,7 +203,7 @@ def _lift(learned, c, share):
                 learned.cells[j, n] = c.fresh[h, n] if lifted > c.ceiling[h, n] else lifted
 
 
-@embedded
+@compiled(inline=True)
 def _count(learned, c, doubled):
     """Count the frame's visits as usage; when the number of frames has doubled, the older half becomes history."""
     for j in range(np.uint64(len(learned.kept))):
@@ -224,7 +224,7 @@ def scan(learned, c):
         _search(learned, c, i)
 
 
-@embedded
+@compiled(inline=True)
 def _search(learned, c, i):
     """Find the best action of row i = h*S + s and the value of the runner-up; ties go to the lower action.
 
@@ -242,7 +242,7 @@ def _search(learned, c, i):
         learned.changed[0] = True
 
 
-@embedded
+@compiled(inline=True)
 def _break_ties(learned, c, rng):
     """Where several actions are best, take one at random."""
     for i in range(c.H * c.S):
@@ -260,7 +260,7 @@ def _break_ties(learned, c, rng):
         learned.changed[0] = True
 
 
-@embedded
+@compiled(inline=True)
 def _value(learned, c, j):
     """Q + sum_n Z_n / eta C_n of cell j."""
     value = learned.cells[j, 0]
