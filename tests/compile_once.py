@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numba.core.caching import NullCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
@@ -42,12 +41,14 @@ def compile_once() -> None:
     """
     if "fcntl" not in globals():
         return
+    from cmdpkit.model.compiled import CodeOnDisk  # not before coverage has begun
+
     LOCKS.mkdir(parents=True, exist_ok=True)
     compile_here = Dispatcher.compile
 
     def compile_in_turn(self: Dispatcher, sig: Any) -> Any:
         function = self.py_func
-        if not function.__module__.startswith("cmdpkit.") or isinstance(self._cache, NullCache):
+        if not function.__module__.startswith("cmdpkit.") or not isinstance(self._cache, CodeOnDisk):
             return compile_here(self, sig)
         with global_compiler_lock, only_process(f"{function.__module__}.{function.__qualname__} {sig}"):
             return compile_here(self, sig)

@@ -10,7 +10,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from cmdpkit.model.compiled import ONE, call, compiled, readonly
+from cmdpkit.model.compiled import ONE, compiled, readonly
 from cmdpkit.model.decisions import Decisions, of_table
 from cmdpkit.model.transitions import Kernel, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
@@ -205,7 +205,7 @@ def test_draw_takes_actions_in_proportion_to_their_probabilities(case):
     for policy in (case.policy, all_drawn(case.pi)):
         for h in range(H):
             for s in range(S):
-                taken = [call(draw.entry, 0, policy, h, s, u) for u in grid]
+                taken = [draw.interpret(policy, h, s, u) for u in grid]
                 assert taken == np.repeat(np.arange(A), (16 * case.pi[h, s]).astype(int)).tolist()
 
 

@@ -61,7 +61,7 @@ from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError, quoted
 
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
-INTERPRETED_WORK = 50_000  # inner loops that take the interpreter about as long as it takes to compile one function
+INTERPRETED_WORK = 70_000  # inner loops that take the interpreter about as long as it takes to compile one function
 
 
 # -- parts of compiled functions --------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def backward(cmdp: CMDP, policy: Policy) -> FloatArray:
     """Expected totals [1 + N] of reward and utilities from the start, over the horizon."""
     X = np.zeros((2, cmdp.S, 1 + cmdp.N))
     given = cmdp.rows, cmdp.signals, policy.decisions, 0, cmdp.H - 1, 0, cmdp.S
-    call(steps.evaluation, (1 + cmdp.N) * _choices_work(cmdp), *given, X, np.zeros((0, 1, 1)))
+    call(steps.evaluation, (1 + cmdp.N) * cmdp.n_steps * _choices_work(cmdp), *given, X, np.zeros((0, 1, 1)))
     return np.array([cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
 
 
@@ -207,7 +207,7 @@ def forward(cmdp: CMDP, policy: Policy) -> FloatArray:
     """The probability [H, S] of being in each state at each step."""
     d = np.zeros((cmdp.H, cmdp.S))
     d[0] = cmdp.mu
-    _carry(cmdp, policy.decisions, 0, cmdp.H - 1, np.zeros((0, cmdp.S)), d, _choices_work(cmdp))
+    _carry(cmdp, policy.decisions, 0, cmdp.H - 1, np.zeros((0, cmdp.S)), d, cmdp.n_steps * _choices_work(cmdp))
     return d
 
 
@@ -233,5 +233,5 @@ def _work(cmdp: CMDP) -> int:
 
 
 def _choices_work(cmdp: CMDP) -> int:
-    """Inner loops of a pass over all steps, for a policy that draws rarely."""
-    return cmdp.n_steps * (cmdp.S + cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A)
+    """Inner loops of a step, for a policy that draws rarely."""
+    return cmdp.S + cmdp.kernel.nonzeros // cmdp.kernel.T // cmdp.A
