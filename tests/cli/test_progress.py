@@ -63,9 +63,9 @@ def test_an_estimate_is_made_from_the_present_speed_and_not_from_a_slow_beginnin
     slow = [at(k, float(k)) for k in range(1, 21)]  # one episode a second
     fast = [at(20 + 100 * k, 20.0 + k) for k in range(1, 6)]  # then a hundred
     assert left(*slow) == pytest.approx(980.0)
-    assert left(*slow, *fast) == pytest.approx(480 / ((520 - 12) / (25 - 12))), "the later half of the time counts"
+    assert left(*slow, *fast) == pytest.approx(480 / ((520 - 18) / (25 - 18))), "the last quarter of the time counts"
     later = [at(520 + 10 * k, 25.0 + 0.1 * k) for k in range(1, 40)]
-    assert left(*slow, *fast, *later) == pytest.approx(90 / ((910 - 14) / (28.9 - 14)))
+    assert left(*slow, *fast, *later) == pytest.approx(90 / ((910 - 120) / (28.9 - 21)))
 
 
 def test_runs_that_end_leave_their_row_and_are_counted_once():

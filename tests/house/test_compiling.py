@@ -65,11 +65,11 @@ def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypa
     assert first(80) == "0:00  solve queue"
     meter.on_start(None)
     meter.on_start(None)
-    assert first(80) == "0:00  solve queue  compiling function 2, first time only"
+    assert first(80) == "0:00  solve queue  compiling function 2  (first time only)"
     assert first(30) == "0:00  solve queue"
     meter.on_end(None)
     meter.on_end(None)
-    assert first(80).endswith("first time only"), "the next compilation usually begins at once"
+    assert first(80).endswith("(first time only)"), "the next compilation usually begins at once"
     meter._ended -= 2 * progress.SHORT_PAUSE
     assert first(80) == "0:00  solve queue"
 
@@ -86,7 +86,7 @@ def test_without_a_terminal_a_note_says_once_that_something_is_compiled_for_long
     meter._began -= lines.before_note
     assert lines.added(now + 3.0) == ["compiling, first time only: later commands load it from disk"]
     assert lines.added(now + 4.0) == []
-    assert lines.added(now + 11.0) == ["0:11, solve queue, compiling function 1, first time only"]
+    assert lines.added(now + 11.0) == ["0:11, solve queue, compiling function 1, (first time only)"]
 
 
 def test_an_unknown_algorithm_is_named():

@@ -20,7 +20,7 @@ MOST_ROWS = 12  # runs that are shown at once
 # An estimate of the time left needs this many seconds of learning, and either a share of the run or more seconds.
 ESTIMATED_AFTER, ESTIMATED_SHARE, ESTIMATED_ANYWAY = 2.0, 0.02, 20.0
 MEASURED_AFTER = 0.05  # seconds of learning before a rate is shown
-RECENT = 0.5  # share of the seconds of a run from which its present rate is read
+RECENT = 0.25  # share of the seconds of a run from which its present rate is read
 
 
 class Busy(StatusLines):
@@ -83,7 +83,7 @@ class RunWatch(StatusLines):
             rows = [_row(self.name(history.latest.run), history) for history in shown[:MOST_ROWS]]
             more = len(shown) - len(rows)
         counts = f"{self.done:,} of {self.total:,} runs done" + (f", {self.failed:,} failed" if self.failed else "")
-        head = (Field(self.title), Field(counts if self.total > 1 else "", 2))
+        head = (Field(self.title), Field(counts if self.total > 1 else "", 3))
         return [head, *rows, *([(Field(f"and {more:,} more"),)] if more > 0 else [])]
 
 

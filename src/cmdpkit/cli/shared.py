@@ -77,15 +77,28 @@ class Verbs(TyperGroup):
             IN_SHELL.reset(in_shell)
 
 
+PLAINER = {
+    "expected integer": "expected a whole number",
+    "expected number": "expected a number",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}
+
+
 def _in_our_words(message: str) -> str:
     """A message of typer about a wrong command, as our messages are.
 
     >>> _in_our_words("Invalid value for '--seeds': Value error, 'x' is not a valid int.")
     "--seeds: 'x' is not a valid int"
+    >>> _in_our_words("Invalid value for '--seeds': Input should be greater than or equal to 1")
+    '--seeds: expected at least 1'
     >>> _in_our_words("No such command 'lern'. Did you mean 'learn'?")
     "no such command 'lern'. Did you mean 'learn'?"
     """
     text = re.sub(r"^Invalid value for '?(.+?)'?: (?:Value error, )?", r"\1: ", message).removesuffix(".")
+    text = re.sub(r"Input should be (?:a valid )?(.+?)(?:, unable to parse .*)?$", r"expected \1", text)
+    for theirs, ours in PLAINER.items():
+        text = text.replace(theirs, ours)
     return text if text.startswith("-") else text[:1].lower() + text[1:]
 
 

@@ -98,7 +98,7 @@ class StatusLines:
         """The rows, the first of which begins with the time and ends with a note about compilation."""
         meter = _meter()
         compiling = meter is not None and meter.idle < SHORT_PAUSE
-        note = [Field(f"compiling function {meter.functions}, first time only", 1)] if compiling else []
+        note = [Field(f"compiling function {meter.functions}", 1), Field("(first time only)", 2)] if compiling else []
         first, *others = self.rows() or [()]
         return [(Field(clock(now - self._began)), *first, *note), *others]
 
