@@ -1,9 +1,9 @@
 """The directive ``drawn``: a figure that the package draws while the pages are built.
 
 The body is Python code, and its last line is an expression whose value is a figure of matplotlib; the argument is the
-figure's description, for readers who do not see it. The code is shown above the figure, unless ``:hide:`` is given.
-Names that the code lacks come from the examples of the page, which are run, from the first on, until they have made
-them: so a page can begin with its result.
+figure's description, for readers who do not see it. The code is shown above the figure, unless ``:hide:`` is given;
+``:tall:`` gives more height to a figure of many lines. Names that the code does not define come from the examples of
+the page, which are run one after the other until the names are known: so a page can begin with its result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Drawn(SphinxDirective):
     has_content = True
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec = {"hide": directives.flag}  # docutils reads the class attribute
+    option_spec = {"hide": directives.flag, "tall": directives.flag}  # docutils reads the class attribute
 
     def run(self) -> list[nodes.Node]:
         source = Path(self.env.doc2path(self.env.docname))
@@ -68,7 +68,7 @@ class Drawn(SphinxDirective):
         image = nodes.image(uri=os.path.relpath(file, source.parent), alt=self.arguments[0])
         self.set_source_info(image)
         shown = [] if "hide" in self.options else [nodes.literal_block(code, code, language="python")]
-        return [*shown, nodes.figure("", image, classes=["drawn"])]
+        return [*shown, nodes.figure("", image, classes=["drawn", *(["tall"] if "tall" in self.options else [])])]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

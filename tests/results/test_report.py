@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -17,9 +18,10 @@ import cmdpkit as ck
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import Failure
 from cmdpkit.results.groups import curve, finals, groups
-from cmdpkit.results.report import DETAILS, problems, render, summary
+from cmdpkit.results.report import DETAILS, problems, render, said, summary
 from cmdpkit.results.study import Study
 from cmdpkit.results.study_tables import group_table
+from cmdpkit.results.wording import short
 from records import make_record, study, two_bounds
 
 
@@ -123,6 +125,16 @@ def test_it_opens_without_a_complaint_and_fits_the_window(browser, page, width, 
         const frame = table.closest('.scroll'); frame.scrollLeft = 1e6;
         return table.rows[1].cells[0].getBoundingClientRect().left - frame.getBoundingClientRect().left; })""")
     assert len(pinned) >= 3 and max(map(abs, pinned)) < 1
+    # On a phone no table scrolls: every row is a card, and every cell shows the heading of its column.
+    scrolling = browser.run(
+        "[...document.querySelectorAll('.pinned')].some(x => x.scrollWidth > x.parentElement.clientWidth)"
+    )
+    headings = browser.run("""[...document.querySelectorAll('.verdict td')].map(
+        x => [getComputedStyle(x, '::before').content, x.dataset.heading])""")
+    if width == 390:
+        assert not scrolling and all(shown == f'"{heading}"' for shown, heading in headings)
+    else:
+        assert all(shown == "none" for shown, _ in headings)
     assert browser.run("document.querySelectorAll('figure svg path.line').length") >= 3 * (1 + 1) + 3 * (1 + 2)
     luminance = browser.run(
         "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((a, b) => a + +b, 0)"
@@ -416,6 +428,43 @@ def test_the_summary_over_problems_comes_first_and_ranks_are_those_of_the_study(
     assert summary(two.only(envs="paper/grid").groups(), problems(two.only(envs="paper/grid"), DETAILS[-1])) is None
 
 
+def test_the_report_opens_with_the_result_of_every_problem_and_its_regret(browser, page, shown):
+    browser.open(page)
+    lines = browser.run("[...document.querySelectorAll('#summary .said li')].map(x => x.textContent.trim())")
+    assert len(lines) == 2  # of the third problem only realised regret is known
+    found = Study(tuple(r for r in shown.records if r.run.env == "paper/grid")).groups()
+    ends = {group.label: finals(group, "strong_regret").mean() for group in found}
+    kept = {
+        g.label
+        for g in found
+        if all(np.all(r.policy_utilities[0] <= r.constraints[0].bound_on_total) for r in g.records)
+    }
+    best = min(kept or ends, key=lambda name: ends[name])
+    assert lines[0].startswith(f"paper/grid: {best} has the least strong regret, {short(ends[best])}")
+    assert lines[0].endswith("all meet the bounds.") and ("but no algorithm" in lines[0]) == (not kept)
+    titles = browser.run("""[...document.querySelectorAll('[data-charts=opening] figcaption')].map(
+        x => x.firstChild.textContent)""")
+    assert titles[0] == "regret on paper/grid" and len(titles) == 3
+
+
+def test_the_verdict_prefers_policies_within_the_bounds_to_less_regret():
+    """Hand-made records: the algorithm with less regret violates the bound in one of its runs."""
+    records = [make_record("paper/grid", algo, seed) for algo in ("pri", "triple-q") for seed in range(3)]
+    bound = records[0].constraints[0].bound_on_total
+    ends = {a: np.mean([r.final("strong_regret") for r in records if r.run.algo == a]) for a in ("pri", "triple-q")}
+    less, more = sorted(ends, key=lambda name: ends[name])
+    within = {r.run.key: bound - 0.1 for r in records}
+    within[next(r.run.key for r in records if r.run.algo == less)] = bound + 0.1
+    made = [replace(r, policy_utilities=(within[r.run.key],)) for r in records]
+    assert said(groups(made)).startswith(f"{more} has the least strong regret")
+    every = [replace(r, policy_utilities=(bound - 0.1,)) for r in records]
+    assert said(groups(every)).startswith(f"{less} has the least strong regret")
+    none = [replace(r, policy_utilities=(bound + 0.1,)) for r in records]
+    assert said(groups(none)).endswith("but no algorithm returned policies that all meet the bounds.")
+    alone = [replace(r, policy_utilities=(within[r.run.key],)) for r in records if r.run.algo == less]
+    assert said(groups(alone)).endswith("; 2 of 3 returned policies meet the bounds.")
+
+
 def test_the_policy_view_marks_decisions_left_to_chance_step_by_step(browser, page, shown):
     browser.open(page)
     record = shown.records[0]
@@ -476,13 +525,13 @@ def test_the_copy_button_copies_the_commands_or_selects_them(browser, page):
     browser.open(page)
     clipboard = "Object.defineProperty(navigator, 'clipboard', {{configurable: true, value: {{writeText: {}}}}})"
     wanted = browser.run("document.querySelector('.copy').parentElement.querySelector('pre').textContent")
-    for answer, taken, said in (
+    for answer, taken, shown in (
         ("async (text) => { window.taken = text }", "window.taken", "copied"),
         ("async () => { throw new Error('refused') }", "getSelection().toString()", "selected: press Ctrl+C"),
     ):
         browser.run(clipboard.format(answer) + ", 1")
         browser.run("document.querySelector('.copy').click()")
-        browser.wait(f"document.querySelector('.copy').textContent === {json.dumps(said)}")
+        browser.wait(f"document.querySelector('.copy').textContent === {json.dumps(shown)}")
         assert browser.run(taken).strip() == wanted.strip() and wanted.strip()
     assert not browser.errors
 

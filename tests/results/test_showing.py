@@ -78,7 +78,7 @@ def test_the_map_of_a_policy_has_the_colour_of_each_action_and_marks_what_draws(
     dots = [line.get_xydata().tolist() for line in axis.lines if line.get_label().startswith("_")]
     assert dots == [[[0.0, 1.0]]]  # step 1, state "night"
     names = {text.get_text() for text in axis.figure.legends[0].get_texts()}
-    assert names == {"work", "rest", "draws"}
+    assert names == {"work", "rest", "randomises"}
 
 
 def test_a_solution_without_a_grid_leaves_places_white_that_are_never_reached():

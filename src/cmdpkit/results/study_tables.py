@@ -82,7 +82,8 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         means("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
               _mean("policy_gap"), 3),
         numbers("policies_within_bounds", "policies within bounds",
-                "Final policies that meet every bound, evaluated exactly.", _within, share, data=tables.part_alone),
+                "Final policies that meet every bound, evaluated exactly.", within_bounds, share,
+                data=tables.part_alone),
         numbers("worst_miss", "worst miss", "The most by which a final policy misses a bound.", _worst, rounded(3)),
         numbers("stochastic_decisions", "stochastic decisions", "The most stochastic decisions of a final policy.",
                 lambda g: max(len(record.decisions) for record in g.records), whole),
@@ -154,7 +155,8 @@ def _growth(group: Group) -> SeedMean | None:
     return slope(group, name) if group.has(name) else None
 
 
-def _within(group: Group) -> Share | None:
+def within_bounds(group: Group) -> Share | None:
+    """How many of the final policies meet every bound; None where this is not known, or where there is no bound."""
     misses = groups.policy_misses(group)
     if misses is None or misses.shape[1] == 0:
         return None

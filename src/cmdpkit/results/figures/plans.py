@@ -41,6 +41,7 @@ MOST_CELLS = 2_000_000  # of a map; a larger one would be grey dust
 MOST_NAMES = 40  # states that are named at the side; of more, every so many
 MOST_STEPS = 12  # drawn by default
 CELL, LEAST_CELL = 0.52, 0.3  # inches of a cell of a board, and the least where the width is given
+NARROW_CELL = 0.45  # inches of a cell below which it has the probability of the likeliest action, but not its arrow
 BOARD = 6.0  # inches of a board at most
 ROW = 8.0  # inches of a row of boards where no width is given
 HEAT = "Blues"  # the colour map of heat maps
@@ -309,7 +310,9 @@ def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: Fl
     for a in taken:
         _symbol(axis, (column, row - 0.1), arrows[a], 0.12 + 0.24 * float(odds[a]), CHANCE, through=False)
     likely = max(taken, key=lambda a: odds[a])
-    text = f"{arrows[likely]} {percent(round(float(odds[likely]), 3))}"
+    share = percent(round(float(odds[likely]), 3))
+    narrow = axis.get_window_extent().width < NARROW_CELL * axis.figure.dpi * abs(np.diff(axis.get_xlim())[0])
+    text = share if narrow else f"{arrows[likely]} {share}"
     axis.text(column, row + 0.47, text, ha="center", va="bottom", fontsize=7, color=CHANCE, zorder=6)
 
 
@@ -396,7 +399,7 @@ def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = 
         colour, hatch = looks[a]
         axis.add_patch(Rectangle((0, 0), 0, 0, facecolor=colour, hatch=hatch, label=label(policy.action_names[a])))
     if draws.any():
-        axis.plot([], [], "o", markerfacecolor="white", markeredgecolor=BLACK, linestyle="none", label="draws")
+        axis.plot([], [], "o", markerfacecolor="white", markeredgecolor=BLACK, linestyle="none", label="randomises")
     legend_below(figure)
     return figure
 

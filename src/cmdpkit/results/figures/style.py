@@ -16,7 +16,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import writing
-from cmdpkit.results.wording import compact
+from cmdpkit.results.wording import compact, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +37,7 @@ Options = ParamSpec("Options")
 PANEL = (4.2, 3.0)  # width and height of one panel, in inches
 LEAST_PANEL = 2.3  # inches of width; where panels would be narrower, they stand below each other
 LEAST_HEIGHT = 2.3  # inches of a panel with its labels, unless a height is given
+SQUEEZED_HEIGHT = 1.4  # inches of a panel with its labels below which its numbers run into each other
 LABEL_WIDTH = 24  # characters in a line of an upright label
 SMALL = 5.0  # inches: figures that are narrower have smaller letters
 FLATTENING = 12  # one line flattens the others if it is this many times as large as most of them
@@ -144,7 +145,13 @@ def panels(
     rows = [math.ceil(count / columns) for count in counts]
     across = PANEL[0] if width is None else width / columns
     tall = tall or min(max(LEAST_HEIGHT, 0.72 * across), PANEL[1])
-    tall = tall if height is None else height / sum(rows)
+    if height is not None:
+        tall = height / sum(rows)
+        if tall < SQUEEZED_HEIGHT:
+            raise CmdpkitError(
+                f"size is {quoted(size)}, but {counted(sum(rows), 'row')} of panels need a height of "
+                f"{SQUEEZED_HEIGHT * sum(rows):.3g} inches or more; size={width:g} picks a height that fits"
+            )
     figure, axes = canvas(sum(rows), columns, (across, tall))
     groups = []
     for count, row in zip(counts, np.split(axes, np.cumsum(rows)[:-1]), strict=True):
@@ -182,8 +189,9 @@ def bend(axis: Axes) -> None:
 
 
 def name_upright(axis: Axes, text: str) -> None:
-    """Name the upright axis; a long name takes several lines, because it would be longer than the panel."""
-    axis.set_ylabel(textwrap.fill(text, LABEL_WIDTH))
+    """Name the upright axis; a long name takes several lines, none of which breaks between a sign and its bound."""
+    bound_joined = re.sub(r" ([≤≥]) ", "\u00a0\\1\u00a0", text)
+    axis.set_ylabel(textwrap.fill(bound_joined, LABEL_WIDTH).replace("\u00a0", " "))
 
 
 @cache

@@ -14,14 +14,14 @@ from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.groups import Group, curve, scores
+from cmdpkit.results.groups import Group, curve, larger_is_better, scores
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
 from cmdpkit.results.run import ledger_table
-from cmdpkit.results.statistics import LEVEL
+from cmdpkit.results.statistics import LEVEL, SeedMean, seed_mean
 from cmdpkit.results.study import Study, model_of
-from cmdpkit.results.study_tables import aggregate_table, by_problem, grid_table, group_table
-from cmdpkit.results.wording import bounded, drawn, label, number
+from cmdpkit.results.study_tables import aggregate_table, by_problem, grid_table, group_table, within_bounds
+from cmdpkit.results.wording import bounded, drawn, label, number, short
 from cmdpkit.running.importing import PRESET as IMPORTED
 
 BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
@@ -77,7 +77,7 @@ def _page(study: Study, title: str, detail: Detail) -> str:
     return page.page_of(
         "report.html",
         "report.js",
-        {"problems": [{"id": part["id"], **part["chart"]} for part in parts]},
+        {"problems": [{"id": part["id"], "name": part["env"], **part["chart"]} for part in parts]},
         tables,
         title or "Constrained MDPs: what was learned",
         runs=len(study.records),
@@ -134,6 +134,7 @@ def _problem(
     return {
         "id": f"problem-{i + 1}",
         "env": found[0].problem,
+        "said": said(found),
         "facts": _facts(first, cmdp, best),
         "looks": {group.label: labels.index(group.label) for group in found},
         "verdict": group_table(found),
@@ -165,7 +166,7 @@ def _facts(first: RunRecord, cmdp: CMDP | None, best: Solution | None) -> list[t
         )
     if best is not None:
         draws = "; ".join(map(drawn, best.stochastic_decisions()))
-        facts.append(("the optimum draws at", draws or "no place, it is deterministic"))
+        facts.append(("the optimum randomises at", draws or "no place, it is deterministic"))
     facts.append(("model", first.run.fingerprint[:12] if first.run.fingerprint else "none: observed returns only"))
     if first.run.fingerprint and cmdp is None:
         facts.append(("note", "the model is not at hand any more, so prices and boards are left out"))
@@ -179,6 +180,39 @@ def _tradeoff(best: Solution, n: int, found: Sequence[Group]) -> Plain:
         pairs = [(r.policy_utilities[n], r.policy_value) for r in group.records if r.policy_utilities is not None]
         points.append({"label": group.label, "at": np.array(pairs, dtype=float).tolist()})
     return page.tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, page.PRICE_POINTS), points)
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def said(found: Sequence[Group]) -> str:
+    """The result on one problem in a sentence: who did best among those whose returned policies all meet the bounds."""
+    metric = next((x for x in ("strong_regret", "realised_reward") if any(scores(g, x) is not None for g in found)), "")
+    values = {group.label: scores(group, metric) for group in found} if metric else {}
+    means = {label: seed_mean(x) for label, x in values.items() if x is not None}
+    if not means:
+        return ""
+    kept = {group.label: within_bounds(group) for group in found}
+    words = metric.replace("_", " ")
+    if len(means) == 1:
+        [(name, mean)] = means.items()
+        share = kept[name]
+        policies = "" if share is None else f"; {share.part} of {share.total} returned policies meet the bounds"
+        return f"{label(name)}: {words} of {_with_interval(mean)}{policies}."
+    certain = {name: mean for name, mean in means.items() if (x := kept[name]) is None or x.part == x.total}
+    most = "largest" if larger_is_better(metric) else "least"
+    name = (max if larger_is_better(metric) else min)(certain or means, key=lambda x: float(means[x].mean))
+    result = f"{label(name)} has the {most} {words}, {_with_interval(means[name])}"
+    if not any(kept.values()):
+        return f"{result}."
+    if certain:
+        return f"{result}, of the algorithms whose returned policies all meet the bounds."
+    return f"{result}, but no algorithm returned policies that all meet the bounds."
+
+
+def _with_interval(over: SeedMean) -> str:
+    half = "" if over.high is None else f" ± {short(float(over.high - over.mean), 2)}"
+    return f"{short(float(over.mean))}{half}"
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------

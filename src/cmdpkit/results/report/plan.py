@@ -20,6 +20,7 @@ from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.io.atomic import write_text
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.mixture import Mixture
 from cmdpkit.model.policy import Policy
@@ -77,7 +78,7 @@ def plan_report(
     >>> cmdp = ck.load("queue")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = plan_report(cmdp, f"{folder}/plan.html", ck.Policy.uniform(cmdp), episodes=100)
-    ...     "plan breaks backlog" in page.read_text(encoding="utf-8")
+    ...     "exceeds the limit on backlog" in page.read_text(encoding="utf-8")
     True
     """
     text = render_plan(cmdp, today, title=title, within=within, episodes=episodes, seed=seed)
@@ -164,14 +165,20 @@ def _said(found: PolicyComparison, simple: Simplified | None, given: Mapping[str
 
 
 def _judgement(x: Judged, best: Solution) -> str:
-    broken = [
-        f"{label(c.name)} {bounded(c)} (it is {short(float(total), 5)})"
+    violated = [
+        _violated(c, float(total))
         for c, total, met in zip(best.cmdp.constraints, x.utilities, x.met, strict=True)
         if not met
     ]
-    verdict = f"breaks {' and '.join(broken)}" if broken else "meets every bound"
-    subject = "Today's plan" if x.name == TODAY else label(x.name)
-    return f"{subject} {verdict} and is worth {short(x.value, 5)}, {_less(x.below, best.value)}."
+    verdict = " and ".join(violated) if violated else "meets every bound"
+    subject = "At present the plan" if x.name == TODAY else label(x.name)
+    return f"{subject} {verdict}; it is worth {short(x.value, 5)}, {_less(x.below, best.value)}."
+
+
+def _violated(c: Constraint, total: float) -> str:
+    """How a total violates its bound: "exceeds the limit on energy (43.38 against 25)"."""
+    verb, kind = ("exceeds", "limit on") if c.sense == "at_most" else ("falls short of", "minimum of")
+    return f"{verb} the {kind} {label(c.name)} ({short(total)} against {short(c.bound_on_total)})"
 
 
 def _less(lost: float, value: float) -> str:

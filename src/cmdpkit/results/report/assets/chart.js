@@ -53,7 +53,7 @@ function framed(title, paint, csv, legend) {
  * spec: { title, x: name of the axis, xScale, yScale ("auto" is linear, or symlog where one line flattens the others), zero,
  *         seeds: whether to draw a line per seed,
  *         series: [{label, look, x, mean, low?, high?, raw?, fixed?, quiet? (no band), phases?, end?}], dots: [{label, look, at: [[x, y]]}],
- *         across: [{y, name}], upright: [{x, name}] }
+ *         fit: "lines" if dots far from the lines are arrows at the edge, across: [{y, name}], upright: [{x, name}] }
  */
 function chart(spec) {
   const visible = (s) => s.fixed || !hidden.has(s.label);
@@ -88,11 +88,11 @@ function chart(spec) {
     for (const { x: at } of spec.upright ?? []) inside.append(make("line", { class: "mark", x1: px(at), x2: px(at), y1: top, y2: bottom }));
     for (const s of shown()) drawSeries(inside, s, frame, scale, spec.seeds);
     for (const d of dots()) for (const [u, v] of d.at)
-      inside.append(make("circle", { class: `dot ${lookOf(d.look)}`, "data-label": d.label, cx: px(u), cy: py(v), r: 4.5 }));
+      inside.append(dotAt(px(u), py(v), { left, right, top, bottom }, spec.fit === "lines" && !zoom, d));
     for (const { y: at, name } of spec.across ?? []) inside.append(make("text", { class: "marked", x: left + 5, y: py(at) - 5 }, `${name} ${short(at)}`));
     for (const { x: at, name } of spec.upright ?? []) {
       const turned = px(at) > (left + right) / 2;
-      inside.append(make("text", { class: "marked", x: px(at) + (turned ? -5 : 5), y: top + 11, "text-anchor": turned ? "end" : "start" }, name));
+      inside.append(make("text", { class: "marked", x: px(at) + (turned ? -5 : 5), y: spec.fit === "lines" ? bottom - 7 : top + 11, "text-anchor": turned ? "end" : "start" }, name));
     }
     strips.forEach((s, i) => drawStrip(svg, s, frame, MARGIN.top + STRIP * i));
     readOut(svg, width);
@@ -190,6 +190,26 @@ function chart(spec) {
   return figure;
 }
 
+/** A dot; one that the axes leave out is an arrow at the edge, which points to it. */
+function dotAt(u, v, { left, right, top, bottom }, marked, { label, look }) {
+  const looks = { class: `dot ${lookOf(look)}`, "data-label": label };
+  const x = Math.min(Math.max(u, left), right), y = Math.min(Math.max(v, top), bottom);
+  if (!marked || (x === u && y === v)) return make("circle", { ...looks, cx: u, cy: v, r: 4.5 });
+  const angle = Math.atan2(v - y, u - x) * 180 / Math.PI;
+  return make("path", { ...looks, d: "M-14,-5 L-1,0 L-14,5 Z", transform: `translate(${x} ${y}) rotate(${angle})` }, make("title", {}, `${label} is beyond the edge`));
+}
+
+/** The dots that the axes make room for: all, or with fit "lines" those that are at most a quarter of the lines' range away from them. */
+function fitted(spec, series, points) {
+  if (spec.fit !== "lines" || !series.length) return points;
+  const near = (value, values) => {
+    const low = Math.min(...values), high = Math.max(...values), room = (high - low) / 4;
+    return value >= low - room && value <= high + room;
+  };
+  const xs = series.flatMap((s) => s.x), ys = series.flatMap((s) => s.mean);
+  return points.filter(([x, y]) => near(x, xs) && near(y, ys));
+}
+
 function nearest(sorted, x) {
   let best = 0;
   sorted.forEach((v, i) => { if (Math.abs(v - x) < Math.abs(sorted[best] - x)) best = i; });
@@ -203,7 +223,7 @@ function nearest(sorted, x) {
 function axes(spec, series, dots, zoom) {
   const extent = (values) => values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Number.MAX_VALUE, -Number.MAX_VALUE]);
   const kind = spec.yScale !== "auto" ? spec.yScale : flattens(series.map((s) => s.mean)) ? "symlog" : "linear";
-  const points = dots.flatMap((d) => d.at), edges = (s) => [s.x[0] - (s.width ?? 0) / 2, s.x.at(-1) + (s.width ?? 0) / 2];
+  const points = fitted(spec, series, dots.flatMap((d) => d.at)), edges = (s) => [s.x[0] - (s.width ?? 0) / 2, s.x.at(-1) + (s.width ?? 0) / 2];
   let xs = zoom ? zoom.x : extent([...series.flatMap(edges), ...points.map((p) => p[0]), ...(spec.upright ?? []).map((u) => u.x)]);
   if (!(xs[0] <= xs[1])) xs = spec.xScale === "log" ? [1, 10] : [0, 1]; // everything is hidden
   const aside = points.length && !zoom && spec.xScale === "linear" ? 0.02 * (xs[1] - xs[0]) : 0;
@@ -325,7 +345,7 @@ function bars(spec) {
 /** The best value for every bound on a total, with policies as dots. */
 function tradeoffChart(t, dots) {
   return chart({
-    title: `best value against the bound on ${t.name}`, x: t.name, xScale: "linear", yScale: "linear",
+    title: `best value against the bound on ${t.name}`, x: t.name, xScale: "linear", yScale: "linear", fit: "lines",
     series: [{ label: "optimum", fixed: true, look: 6, x: t.bounds, mean: t.values }], dots, upright: [{ x: t.bound, name: "the bound" }],
   });
 }

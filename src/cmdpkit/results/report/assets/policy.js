@@ -104,10 +104,10 @@ function called(problem, which, i) {
 function drawsInWords(problem, run) {
   const found = run.policy.flatMap((step, h) => step.map((choice, s) => ({ choice, h, s })))
     .filter(({ choice, h, s }) => drawn(choice) && (run.reach === null || run.reach[h][s] === "1"));
-  if (!found.length) return "This policy is deterministic wherever it goes.";
+  if (!found.length) return "The policy is deterministic wherever it goes.";
   const listed = found.slice(0, 4).map(({ choice, h, s }) => `${problem.stationary ? "" : `step ${h + 1}, `}${called(problem, 0, s)}: ${inWords(problem, choice)}`);
   const rest = found.length > 4 ? ` and ${found.length - 4} more` : "";
-  return `It draws at ${found.length === 1 ? "one place" : `${found.length} places`}: ${listed.join("; ")}${rest}.`;
+  return `It randomises at ${found.length === 1 ? "one place" : `${found.length} places`}: ${listed.join("; ")}${rest}.`;
 }
 
 // The two formats of cmdpkit.read_policy.

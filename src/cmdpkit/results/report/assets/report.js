@@ -1,5 +1,6 @@
 // The page of a study: curves, multipliers, prices, policies and accounts of every problem.
 
+const MOST_OPENING = 6; // problems whose regret is drawn at the beginning of the page
 const LONG = 10; // rows of a table in an account; longer ones open on demand
 
 class View {
@@ -122,3 +123,7 @@ function tree(value) {
 }
 
 views = data.problems.map((problem) => new View(problem));
+document.querySelector('[data-charts="opening"]')?.replaceChildren(...views.filter((view) => view.kind !== undefined).slice(0, MOST_OPENING).map((view) => {
+  const { subject, n } = view.drawable(view.kind)[0], name = view.name(subject, view.kind);
+  return chart({ title: `${name.replaceAll("_", " ")} on ${view.problem.name}`, ...view.scales(false), series: view.series(name, n) });
+}));
