@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 import cmdpkit as ck
 import gym_line
@@ -113,12 +112,6 @@ def _learned(w: Any) -> Any:
     return run.curves["regret"]
 
 
-def _from_matrices(x: Any) -> Any:
-    """SciPy knows no other byte order than the machine's."""
-    x = np.asarray(x)
-    return ck.Kernel.from_matrices([sparse.csr_array(x.astype(x.dtype.newbyteorder("=")))], S, A)
-
-
 RETURNS = np.array([[1.0, 0.5, 0.25], [0.75, 1.5, 0.5]])
 OTHER = RNG.integers(0, 17, size=(H, S, A)) / 16
 ROWS = np.array([[0, 1], [2, 3], [1, 0], [1, 3]]), np.array([[0.25, 0.75], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])
@@ -166,7 +159,6 @@ CALLS: dict[str, tuple[Callable[[Any], Any], list[np.ndarray]]] = {
         [ENTRIES[1]],
     ),
     "Kernel.from_entries(prob)": (lambda x: ck.Kernel.from_entries((H, S, A), *ENTRIES[:2], x), [ENTRIES[2]]),
-    "Kernel.from_matrices(matrices)": (_from_matrices, [FIRST]),
     "Kernel.masked(allowed)": (KERNEL.masked, [MASK]),
     "Mixture(weights)": (lambda x: ck.evaluate(MODEL, ck.Mixture((POLICY, _first()), x)), [np.array([0.25, 0.75])]),
     "Outcomes.from_entries(rows)": (lambda x: _drawn(rows=x), [ENTRIES[0]]),
@@ -283,6 +275,9 @@ NO_ARRAY = {
     "whole numbers that are written to a file": """
         Experiment(episodes) Experiment(seeds) Experiment(steps) Run(readings) bench(seeds)""",
     "three sizes": "Kernel.from_entries(shape) Outcomes.from_entries(shape)",
+    "models by functions, whose parts tests/exact/test_large.py compares with arrays": """
+        EventModel FactoredModel EventModel.state_index(x) FactoredModel.state_index(x) Part(p) Part(to)
+        Part.demand(demand) Part.demand(p) solve(comm)""",
     "True or names": "CMDP(exact) CMDP.from_function(exact)",
     "a file or a data frame, whose kinds are tested with the readers": "read_model(path)",
     "options by name": """
@@ -290,14 +285,15 @@ NO_ARRAY = {
         gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params)
         testing.Case(params) testing.check_env(options) testing.check_learner(params)""",
     "called by the package with its own arrays": """
-        Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.owning(arrays) Outcomes(signals)
+        Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.in_order Kernel.owning(arrays)
+        Kernel.with_prob(prob) Outcomes(signals)
         Learner.last(signals) Learner.next(signals)
         gym.GymWorld.policy(pi) gym.GymWorld.restore(state)
         gym.GymWorld.sample(pi) learners.Episodic.end(actions) learners.Episodic.end(signals)
         learners.Episodic.end(states) learners.Learner.last(signals) learners.Learner.next(signals)
         learners.Returns(reward) learners.Returns(utilities) testing.Case.learner(allowed)""",
     "results, which the package makes": """
-        gym.Probe Certificate Infeasible NoPromise Promise RunRecord Simplified Solution Values""",
+        gym.Probe Certificate Infeasible LargeSolution NoPromise Promise RunRecord Simplified Solution Values""",
 }
 
 

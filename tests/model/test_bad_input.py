@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 import cmdpkit as ck
 from cmdpkit.model.cmdp import CMDP, Grid
@@ -60,7 +59,6 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "P with actions last": ({"P": np.full((2, 2, 3), 0.5), "r": np.zeros((2, 3))}, r"this is the order \(S, next S, A\).*np.swapaxes\(P, -2, -1\)"),
     "P square with actions last": ({"P": np.swapaxes(SQUARE, -2, -1)}, r"sums to 1 over axis -2 and not over its last axis: .*\(S, next S, A\)"),
     "P square with next states first": ({"P": np.moveaxis(SQUARE, -1, 0)}, r"sums to 1 over axis -3 and not over its last axis"),
-    "P sparse, too few matrices": ({"P": [scipy.sparse.eye(2)] * 2, "r": np.zeros((2, 3))}, r"P is 2 matrices, expected one sparse matrix \(2, 2\) for each of the 3 actions"),
     "P ragged": ({"P": [[1.0], [0.5, 0.5]]}, r"P must be an array of numbers: .*inhomogeneous"),
     "P of text": ({"P": P.astype(str)}, r"P must be an array of numbers: got an array of <U"),
     "P complex": ({"P": P * 1j}, r"P must be an array of numbers: got an array of complex"),
@@ -72,9 +70,6 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "P sums below one": ({"P": changed(P, (1, 1, 0), 0.4)}, r"P\[s=1, a=1\] sums to 0\.9, expected 1 within 1e-09"),
     "P just outside the tolerance": ({"P": changed(P, (1, 0, 0), 0.5 + 2e-9)}, r"P\[s=1, a=0\] sums to 1\.000000002"),
     "P row of zeros": ({"P": changed(P, (1, 1), 0)}, r"P\[s=1, a=1\] sums to 0, .*mark the action as unavailable"),
-    "P sparse of another shape": ({"P": scipy.sparse.eye(3)}, r"sparse P\[h=0\] has shape \(3, 3\), .* = \(4, 2\)"),
-    "P sparse and dense": ({"P": [scipy.sparse.csr_array(P.reshape(4, 2)), P]}, r"P\[h=1\] is a ndarray, expected a spar"),
-    "P sparse complex": ({"P": scipy.sparse.csr_array(P.reshape(4, 2) * 1j)}, r"sparse P\[h=0\] .*complex128"),
     "kernel rows of another size": ({"P": kernel([0, 2], [0, 1], [0.5, 0.5])}, r"indptr is .* expected .* shape \(5,\)"),
     "kernel rows that fall": ({"P": kernel([0, 2, 1, 3, 4], [0, 0, 0, 0], [1.0] * 4)}, r"indptr must rise from 0 .*4"),
     "kernel beyond the states": ({"P": kernel([0, 1, 2, 3, 4], [0, 2, 1, 1], [1.0] * 4)}, r"successors\[1\] is 2, .*0\.\.1"),

@@ -36,40 +36,18 @@ def test_one_matrix_per_action_is_the_same_model_as_a_dense_array(dense):
     assert ck.CMDP(nested, R, horizon=H) == ck.CMDP(dense, R)
 
 
-def test_with_one_action_a_list_of_matrices_is_one_per_step(dense):
-    P = dense[:, :, :1]
-    assert ck.CMDP([scipy.sparse.csr_array(P[h, :, 0]) for h in range(H)], R[:, :1], horizon=H) == ck.CMDP(P, R[:, :1])
-
-
-def test_columns_of_entries_in_any_order_are_the_same_model(dense):
+def test_entries_in_any_order_are_the_same_model(dense):
     order = np.random.default_rng(2).permutation(np.count_nonzero(dense[0]))
     s, a, s_next = (x[order] for x in np.nonzero(dense[0]))
     p = dense[0][s, a, s_next]
-    assert ck.CMDP((s, a, s_next, p), R, horizon=5) == ck.CMDP(dense[0], R, horizon=5)
-    halves = tuple(np.concatenate((x, x)) for x in (s, a, s_next, p / 2))
-    assert ck.CMDP(halves, R, horizon=5) == ck.CMDP(dense[0], R, horizon=5)
-    timed = (*np.nonzero(dense), dense[np.nonzero(dense)])
+    kernel = ck.Kernel.from_entries((1, S, A), s * A + a, s_next, p)
+    assert ck.CMDP(kernel, R, horizon=5) == ck.CMDP(dense[0], R, horizon=5)
+    h, s, a, s_next = np.nonzero(dense)
+    timed = ck.Kernel.from_entries((H, S, A), (h * S + s) * A + a, s_next, dense[h, s, a, s_next])
     assert ck.CMDP(timed, R, horizon=H) == ck.CMDP(dense, R)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({0: [0, 0, 9]}, r"P: s\[2\] is 9, expected an index in 0..3; indices count from 0"),
-        ({1: [0, -1, 0]}, r"P: a\[1\] is -1, expected an index in 0..1"),
-        ({2: [0, 1, 4]}, r"P: s_next\[2\] is 4, expected an index in 0..3"),
-        ({2: [0.0, 1.0, 2.0]}, r"P: s_next is an array of float64, expected indices"),
-        ({3: [0.5, 0.5]}, r"lengths: s 3, a 3, s_next 3, p 2; expected one entry in each for every transition"),
-        ({3: ["a", "b", "c"]}, r"P: p must be an array of numbers"),
-        ({3: [0.5, 0.4, 1.0]}, r"P\[s=0, a=0\] sums to 0.9, expected 1 within 1e-09"),
-    ],
-)
-def test_broken_columns_are_refused_with_place_value_and_rule(change, message):
-    columns = [[0, 0, 0], [0, 0, 1], [0, 1, 2], [0.5, 0.5, 1.0]]
-    for i, x in change.items():
-        columns[i] = x
-    with pytest.raises(ck.CmdpkitError, match=message):
-        ck.CMDP(tuple(np.array(x) for x in columns), R, horizon=5)
+    for columns in ((s, a, s_next, p), (h, s, a, s_next, p)):
+        with pytest.raises(ck.CmdpkitError, match=r"P is a tuple of columns; pass Kernel.from_entries\(\(T, S, A\)"):
+            ck.CMDP(columns, R, horizon=H)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +57,21 @@ def test_broken_columns_are_refused_with_place_value_and_rule(change, message):
             [scipy.sparse.eye_array(S)] * 3,
             r"P is 3 matrices, expected one sparse matrix \(4, 4\) for each of the 2 actions",
         ),
-        ([[scipy.sparse.eye_array(S)]] * 3, r"P\[h=0\] is 1 matrices, expected one"),
-        ([[scipy.sparse.eye_array(S), np.eye(S)]], r"P\[h=0\]\[a=1\] is a ndarray, expected a sparse matrix \(4, 4\)"),
+        (
+            [[scipy.sparse.eye_array(S)]] * 3,
+            r"P\[h=0\] is 1 matrices, expected one sparse matrix \(4, 4\) for each of the 2",
+        ),
+        (
+            [[scipy.sparse.eye_array(S), np.eye(S)]],
+            r"P\[h=0\]\[a=1\] is float64 of shape \(4, 4\), expected a sparse matrix of",
+        ),
         ([[scipy.sparse.eye_array(S), scipy.sparse.eye_array(3)]], r"P\[h=0\]\[a=1\] is float64 of shape \(3, 3\)"),
+        ([scipy.sparse.eye_array(S), "eye"], r"P\[a=1\] is str, expected a sparse matrix of numbers \(4, 4\)"),
+        ([scipy.sparse.eye_array(S) * 1j] * 2, r"P\[a=0\] is complex128 of shape \(4, 4\), expected a sparse"),
+        (
+            scipy.sparse.eye_array(S * A, S),
+            r"P is a sparse matrix of shape \(8, 4\), expected one .*\[P\[a::A\] for a in",
+        ),
     ],
 )
 def test_broken_lists_of_matrices_are_refused(P, message):

@@ -28,13 +28,13 @@ def test_stationary_input_is_a_view_and_equals_its_written_out_form():
     assert ck.solve(short).value == pytest.approx(ck.solve(long).value, abs=1e-14)
 
 
-@pytest.mark.parametrize("form", ["matrix", "list", "kernel"])
+@pytest.mark.parametrize("form", ["by action", "by step", "kernel"])
 def test_sparse_and_dense_kernels_give_the_same_model(form):
     dense = stationary()
-    matrix = sparse.csr_matrix(dense.P[0].reshape(4, 2))
-    P = {"matrix": matrix, "list": [matrix] * 4, "kernel": dense.kernel}[form]
+    matrices = [sparse.csr_matrix(dense.P[0, :, a]) for a in range(2)]
+    P = {"by action": matrices, "by step": [matrices] * 4, "kernel": dense.kernel}[form]
     assert (stationary(P=P).P == dense.P).all()
-    assert stationary(P=P).kernel.nonzeros == dense.kernel.nonzeros * (4 if form == "list" else 1)
+    assert stationary(P=P).kernel.nonzeros == dense.kernel.nonzeros * (4 if form == "by step" else 1)
 
 
 def test_entries_in_any_order_are_sorted_and_repeated_ones_added():

@@ -49,7 +49,7 @@ def test_sparse_matrices_lists_and_starts_of_single_precision_are_accepted_too()
     with pytest.warns(ck.RoundingWarning):
         dense = ck.CMDP(P, np.zeros((40, 2)), mu=mu, horizon=3)
     with pytest.warns(ck.RoundingWarning):
-        sparse = ck.CMDP(scipy.sparse.csr_array(P.reshape(80, 40)), np.zeros((40, 2)), mu=mu, horizon=3)
+        sparse = ck.CMDP([scipy.sparse.csr_array(P[:, a]) for a in (0, 1)], np.zeros((40, 2)), mu=mu, horizon=3)
     with pytest.warns(ck.RoundingWarning):
         listed = ck.CMDP(list(P), np.zeros((40, 2)), mu=dict(enumerate(mu, 1)), horizon=3)
     assert dense == sparse == listed

@@ -84,9 +84,9 @@ class CMDP(Shown):
 
     Parameters
     ----------
-    P : array [H, S, A, S] or [S, A, S]; SciPy sparse matrices, one [S*A, S] or a list of A with [S, S] each, or lists
-        of H of either; a tuple of arrays (s, a, s_next, p) or (h, s, a, s_next, p) with one entry per transition and
-        indices from 0; a `Kernel`; or `Outcomes`, which hold reward and signals too, in place of ``r`` and ``g``
+    P : array [H, S, A, S] or [S, A, S]; or SciPy sparse matrices [S, S], a list of one for each action or a list of H
+        such lists; or a `Kernel`, which `Kernel.from_entries` makes of one entry per transition; or `Outcomes`, which
+        hold reward and signals too, in place of ``r`` and ``g``
     r : array [H, S, A] or [S, A], mean reward in any finite range
     g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.

@@ -231,7 +231,7 @@ class FunctionModel:
         c = self.criterion
         judged = {"horizon": c.horizon} if c.horizon else {"discount": c.discount} if c.discount else {}
         return CMDP(
-            P,
+            [P[a :: self.A] for a in range(self.A)],
             signals[0],
             mu=np.array([self.start.get(x, 0.0) for x in states]),
             actions=allowed,

@@ -1,6 +1,6 @@
 """Transitions and start distribution as users give them: dense or sparse, in any precision, by index or by name.
 
-Large models come as SciPy matrices per action or per step, or as columns of entries.
+Large models come as SciPy matrices, one for each action, or as a `Kernel` of entries.
 
 A row of probabilities must sum to 1 within 1e-9. Numbers of single precision, or numbers written with few decimals,
 cannot do that, so their rows are accepted if rounding alone explains the difference. Such rows are divided by their
@@ -17,7 +17,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, RoundingWarning, quoted
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
+from cmdpkit.model.transitions import FloatArray, Kernel
 from cmdpkit.model.validate import Name, is_hashable, is_int, numbers
 
 if TYPE_CHECKING:
@@ -78,9 +78,12 @@ def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
         kernel, tolerance = P, ROW_SUM_TOLERANCE
     elif is_sparse(P):
         kernel, tolerance = read_sparse(P, S, A)
-    elif is_entries(P):
-        kernel, tolerance = read_entries(P, S, A)
     else:
+        if isinstance(P, tuple) and len(P) in (4, 5) and all(np.ndim(x) == 1 for x in P):
+            raise CmdpkitError(
+                "P is a tuple of columns; pass Kernel.from_entries((T, S, A), (h * S + s) * A + a, s_next, p), with "
+                "T = 1 and h = 0 if nothing depends on the step"
+            )
         dense = numbers("P", P)
         if dense.ndim not in (3, 4):
             raise CmdpkitError(
@@ -220,9 +223,7 @@ def _may_be_distribution(x: Any, S: int) -> bool:
     return spread.shape == (S,) and bool((spread >= 0).all()) and abs(float(spread.sum()) - 1) <= ROW_SUM_TOLERANCE
 
 
-# -- sparse matrices and columns of entries ---------------------------------------------------------------------------
-
-COLUMNS = ("h", "s", "a", "s_next", "p")
+# -- sparse matrices --------------------------------------------------------------------------------------------------
 
 
 def is_sparse(P: Any) -> bool:
@@ -232,65 +233,26 @@ def is_sparse(P: Any) -> bool:
     return hasattr(P, "tocoo")
 
 
-def is_entries(P: Any) -> bool:
-    """Whether P is a tuple (s, a, s_next, p) or (h, s, a, s_next, p) of columns."""
-    return isinstance(P, tuple) and len(P) in (4, 5) and all(np.ndim(x) == 1 for x in P)
-
-
 def read_sparse(P: Any, S: int, A: int) -> tuple[Kernel, float]:
-    """The kernel of sparse matrices, and how far from 1 its rows may sum, given the precision of the numbers."""
-    steps = [P] if hasattr(P, "tocoo") else list(P)
-    per_action = A > 1 and all(hasattr(m, "tocoo") and m.shape == (S, S) for m in steps)
-    if per_action:  # one list for all steps
-        steps = [steps]
-    if not any(isinstance(step, (list, tuple)) for step in steps):
-        return Kernel.from_matrices(steps, S, A), max(tolerance_of(m.dtype) for m in steps)
-    parts, precision = [], []
+    """The kernel of a sparse matrix [S, S] for each action, or of a list of those for each step, and its tolerance."""
+    if hasattr(P, "tocoo"):
+        raise CmdpkitError(
+            f"P is a sparse matrix of shape {P.shape}, expected one {(S, S)} for each action; if its row s * A + a is "
+            "state s, action a, pass P=[P[a::A] for a in range(A)]"
+        )
+    steps = [P] if hasattr(P[0], "tocoo") else P
+    parts, tolerance = [], ROW_SUM_TOLERANCE
     for t, step in enumerate(steps):
-        where = "P" if per_action else f"P[h={t}]"
+        at = f"P[h={t}]" if steps is P else "P"
         if not isinstance(step, (list, tuple)) or len(step) != A:
             what = f"{len(step)} matrices" if isinstance(step, (list, tuple)) else f"a {type(step).__name__}"
-            raise CmdpkitError(
-                f"{where} is {what}, expected one sparse matrix {(S, S)} for each of the {A} actions, or a single one "
-                f"of shape (S*A, S) = {(S * A, S)}"
-            )
+            raise CmdpkitError(f"{at} is {what}, expected one sparse matrix {(S, S)} for each of the {A} actions")
         for a, matrix in enumerate(step):
-            part = _matrix(f"{where}[a={a}]" if not per_action else f"P[a={a}]", matrix, S)
+            if not hasattr(matrix, "tocoo") or matrix.shape != (S, S) or matrix.dtype.kind not in "biuf":
+                kind = f"{matrix.dtype} of shape {matrix.shape}" if hasattr(matrix, "dtype") else type(matrix).__name__
+                raise CmdpkitError(f"{at}[a={a}] is {kind}, expected a sparse matrix of numbers {(S, S)}")
+            part = matrix.tocoo()
             parts.append(((t * S + part.row.astype(np.int64)) * A + a, part.col, part.data))
-            precision.append(tolerance_of(part.dtype))
+            tolerance = max(tolerance, tolerance_of(part.dtype))
     rows, successors, prob = (np.concatenate(x) for x in zip(*parts, strict=True))
-    return Kernel.from_entries((len(steps), S, A), rows, successors, prob), max(precision)
-
-
-def _matrix(what: str, matrix: Any, S: int) -> Any:
-    if not hasattr(matrix, "tocoo"):
-        raise CmdpkitError(f"{what} is a {type(matrix).__name__}, expected a sparse matrix {(S, S)}")
-    if matrix.shape != (S, S) or matrix.dtype.kind not in "biuf":
-        raise CmdpkitError(f"{what} is {matrix.dtype} of shape {matrix.shape}, expected numbers of shape {(S, S)}")
-    return matrix.tocoo()
-
-
-def read_entries(P: Sequence[Any], S: int, A: int) -> tuple[Kernel, float]:
-    """The kernel of columns (s, a, s_next, p), perhaps with the step before them, and its tolerance as above."""
-    names = COLUMNS[-len(P) :]
-    if len({len(x) for x in P}) > 1 or not len(P[0]):
-        sizes = ", ".join(f"{name} {len(x):,}" for name, x in zip(names, P, strict=True))
-        raise CmdpkitError(f"P has columns of these lengths: {sizes}; expected one entry in each for every transition")
-    s, a, s_next = (_indices(f"P: {name}", x, n) for name, x, n in zip(names[-4:-1], P[-4:-1], (S, A, S), strict=True))
-    h = _indices("P: h", P[0], None) if len(P) == 5 else np.zeros(1, dtype=np.int64)
-    prob = numbers("P: p", P[-1], copy=False)
-    T = int(h.max()) + 1
-    return Kernel.from_entries((T, S, A), (h * S + s) * A + a, s_next, prob), tolerance_of(np.asarray(P[-1]).dtype)
-
-
-def _indices(what: str, x: Any, n: int | None) -> IntArray:
-    """A column of indices, which have to be smaller than n."""
-    column = np.asarray(x)
-    if column.dtype.kind not in "iu":
-        raise CmdpkitError(f"{what} is an array of {column.dtype}, expected indices, which are whole numbers from 0")
-    outside = np.flatnonzero((column < 0) | (column >= (np.iinfo(np.int64).max if n is None else n)))
-    if len(outside):
-        i = int(outside[0])
-        rule = "at least 0" if n is None else f"in 0..{n - 1}"
-        raise CmdpkitError(f"{what}[{i}] is {column[i]}, expected an index {rule}; indices count from 0")
-    return column.astype(np.int64, copy=False)
+    return Kernel.from_entries((len(steps), S, A), rows, successors, prob), tolerance

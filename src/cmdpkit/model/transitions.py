@@ -30,7 +30,7 @@ DENSE_LIMIT = 1 << 28  # entries (2 GiB); a larger dense array is refused
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """Sparse rows of a transition kernel; build it with `from_dense`, `from_entries` or `from_matrices`."""
+    """Sparse rows of a transition kernel; build it with `from_dense` or `from_entries`."""
 
     T: int  # steps with transitions of their own: 1 if stationary, or H
     S: int  # number of states
@@ -75,26 +75,6 @@ class Kernel:
         rows, successors = checked_entries(shape, rows, successors)
         prob = np.ascontiguousarray(prob, dtype=float)
         return cls.owning(T, S, A, *assembled(T * S * A, rows, successors, prob))
-
-    @classmethod
-    def from_matrices(cls, matrices: Sequence[Any], S: int, A: int) -> Kernel:
-        """Rows of SciPy sparse matrices [S*A, S], one (stationary) or one per step."""
-        for t, m in enumerate(matrices):
-            if not hasattr(m, "tocoo"):
-                raise CmdpkitError(f"P[h={t}] is a {type(m).__name__}, expected a sparse matrix like P[h=0]")
-            if m.dtype.kind not in "biuf":
-                raise CmdpkitError(f"sparse P[h={t}] must be a matrix of numbers: got {m.dtype}")
-        parts = [m.tocoo() for m in matrices]
-        for t, part in enumerate(parts):
-            if part.shape != (S * A, S):
-                per_action = part.shape == (S, S) and len(parts) == A
-                hint = "; this looks like one matrix per action: row s * A + a has to be state s, action a"
-                raise CmdpkitError(
-                    f"sparse P[h={t}] has shape {part.shape}, expected (S*A, S) = {(S * A, S)}{hint * per_action}"
-                )
-        rows = np.concatenate([part.row.astype(np.int64) + t * S * A for t, part in enumerate(parts)])
-        successors = np.concatenate([part.col.astype(np.int64) for part in parts])
-        return cls.from_entries((len(parts), S, A), rows, successors, np.concatenate([part.data for part in parts]))
 
     @property
     def shape(self) -> tuple[int, int, int]:
