@@ -15,7 +15,7 @@ from cmdpkit.model.decisions import Decisions, of_table
 from cmdpkit.model.transitions import Kernel, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.rows import Stepped, at_most, expect, expect2, prepare, push, row_of
-from cmdpkit.operators.step import all_drawn, backup, bellman, draw, lookahead, occupy, sweep
+from cmdpkit.operators.step import all_drawn, backup, bellman, lookahead, occupy, sweep
 from cmdpkit.operators.steps import evaluation, flow, induction, sweeps
 
 pytestmark = pytest.mark.compiled
@@ -198,15 +198,6 @@ def test_sweep_is_the_damped_backup_of_a_chain(relative, K):
         after = [Fraction(Y[s, k]) + change[s] / 2 for s in range(S)]
         assert Z[:, k].tolist() == [y - (after[0] if relative else 0) for y in after]
         assert (low[k], high[k]) == (min(change), max(change))
-
-
-def test_draw_takes_actions_in_proportion_to_their_probabilities(case):
-    grid = (np.arange(16) + 0.5) / 16  # probabilities are multiples of 1/16
-    for policy in (case.policy, all_drawn(case.pi)):
-        for h in range(H):
-            for s in range(S):
-                taken = [draw.interpret(policy, h, s, u) for u in grid]
-                assert taken == np.repeat(np.arange(A), (16 * case.pi[h, s]).astype(int)).tolist()
 
 
 def no_draws():

@@ -252,6 +252,8 @@ def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
 def _told(thing: Any) -> Any:
     """A function, class or module by its name, and a constant by its value."""
     if isinstance(thing, ModuleType):
+        if thing.__name__.startswith("cmdpkit."):
+            raise TypeError(f"compiled code names the module {thing.__name__}: import functions by their own names")
         return thing.__name__
     if hasattr(thing, "__qualname__"):
         return f"{thing.__module__}.{thing.__qualname__}"

@@ -316,8 +316,7 @@ def stationary_action_values(
 
 def chain_of(cmdp: CMDP, pi: FloatArray) -> sparse.csr_array:
     """Transition matrix [S, S] of the policy pi [S, A], its rows divided by their sums."""
-    S, A, kernel = cmdp.S, cmdp.A, cmdp.kernel
-    rows = sparse.csr_array((kernel.prob, kernel.successors, kernel.indptr), shape=(S * A, S))
+    S, A, rows = cmdp.S, cmdp.A, matrix_of(cmdp.rows, cmdp.S)
     s, a = np.nonzero(pi)
     drawn = sparse.csr_array((pi[s, a], (s, s * A + a)), shape=(S, S * A))
     P = sparse.csr_array(drawn @ rows)

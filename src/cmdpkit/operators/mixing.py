@@ -115,7 +115,7 @@ def _check_totals(cmdp: CMDP, policy: Policy, mixture: Mixture) -> None:
     size = cmdp.reformulated(r=np.abs(cmdp.compact.r), g=np.abs(cmdp.compact.g))
     magnitude = np.abs(np.array([_totals(size, part) for part in (policy, *mixture.policies)])).max(axis=0)
     missed = np.abs(mixture.weights @ parts[1:] - parts[0])
-    terms = (cmdp.criterion.horizon or cmdp.S) * (int(np.diff(cmdp.kernel.indptr).max(initial=1)) + 4)
+    terms = (cmdp.criterion.horizon or cmdp.S) * (int(cmdp.kernel.lengths.max(initial=1)) + 4)
     allowed = TOTALS_AGREE * np.ptp(parts, axis=0) + 2 * terms * ROUNDOFF * magnitude
     n = int((missed - allowed).argmax())
     if missed[n] > allowed[n]:

@@ -128,10 +128,9 @@ def _collected(cmdp: CMDP, i: int, h: int, q: FloatArray) -> tuple[FloatArray, F
         x, sign = (cmdp.compact.g[i - 1], float(cmdp.signs[i - 1])) if i else (cmdp.compact.r, 1.0)
         taken = q > 0
         return sign * x[h % len(x)][taken] + 0.0, q[taken] / q.sum()
-    rows, first = cmdp.outcomes.entries, (h % cmdp.outcomes.T) * q.size
-    indptr = rows.indptr[first : first + q.size + 1]
-    entries = slice(indptr[0], indptr[-1])
-    odds = np.repeat(q.reshape(-1), np.diff(indptr)) * rows.prob[entries]
+    rows, t = cmdp.outcomes.entries, h % cmdp.outcomes.T
+    entries = slice(rows.entries(t, 0, 0).start, rows.entries(t, rows.S - 1, rows.A - 1).stop)
+    odds = np.repeat(q.reshape(-1), rows.lengths.reshape(rows.T, -1)[t]) * rows.prob[entries]
     taken = odds > 0
     return cmdp.outcomes.signals[entries, i][taken], odds[taken] / odds.sum()
 

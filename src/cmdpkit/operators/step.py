@@ -5,7 +5,6 @@
     backup     X[s,n] = E_pi[x_n + X_next[.,n] | h,s] for all signals n at once
     occupy     d_next += d P_pi, and totals[n] += <d, x_n>
     sweep      Z = Y + tau (x + P Y - Y), the damped backup of a Markov chain, and the range of x + P Y - Y
-    draw       the action of a policy for a uniform number
 
 Signals (`Signals`) are the reward, n = 0, and the utilities. A policy is given as `Decisions`; `all_drawn` makes one of
 a table pi that may change afterwards. Operators work on the states low .. high - 1, so that threads can share a step.
@@ -154,31 +153,3 @@ def sweep(rows, x, Y, Z, tau, relative, k, other_k, low, high):
             base, other = v, w
         Z[s, k], Z[s, j] = v - base, w - other
     low[k], high[k], low[j], high[j] = a, b, c, d
-
-
-@compiled(inline=True)
-def draw(policy, h, s, u):
-    """The action of a policy at step h in state s for a number u, uniform in [0, 1).
-
-    >>> import numpy as np
-    >>> coin = all_drawn(np.array([[[0.25, 0.75]]]))
-    >>> [int(draw(coin, 0, 0, u)) for u in (0.0, 0.2, 0.25, 0.9)]
-    [0, 0, 1, 1]
-    """
-    t = h % len(policy.choice)
-    low, high = policy.first[t], policy.first[t + 1]
-    while low < high:  # the row of the state, if it has one, by bisection
-        middle = (low + high) // 2
-        if policy.s[middle] < s:
-            low = middle + 1
-        else:
-            high = middle
-    a = int(policy.choice[t, s])
-    if low < policy.first[t + 1] and policy.s[low] == s:
-        total = 0.0
-        for i in range(policy.p.shape[1]):
-            if policy.p[low, i] > 0.0:
-                a, total = i, total + policy.p[low, i]
-                if u < total:
-                    break
-    return a

@@ -435,8 +435,8 @@ def _carried(cmdp: CMDP, pi: FloatArray, rows: Kernel, counts: IntArray, width: 
         for s in np.flatnonzero(mass.any(axis=1)).tolist():
             for a in np.flatnonzero(pi[h, s] > NEGLIGIBLE).tolist():
                 moved = pi[h, s, a] * mass[s]
-                row = ((h % rows.T) * cmdp.S + s) * cmdp.A + a
-                for i in range(rows.indptr[row], rows.indptr[row + 1]):
+                entries = rows.entries(h, s, a)
+                for i in range(entries.start, entries.stop):
                     k = counts[i] if counts.ndim == 1 else counts[h % len(counts), s, a]
                     later[rows.successors[i], k:] += rows.prob[i] * moved[: width - k]
         mass = later

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP, Scale
-from cmdpkit.model.compiled import ONE, compiled
+from cmdpkit.model.compiled import ONE, TWO, compiled, primitive, readonly
 from cmdpkit.model.tolerances import BOUND_MET
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows
+from cmdpkit.operators.rows import push, row_of
 from cmdpkit.simulate.simulator import stacked, stride
 
 MAX_TRANSITIONS_PER_EPISODE = 2048  # that evaluations may pass through on average, which takes a few microseconds
@@ -51,15 +52,12 @@ class Tally(NamedTuple):
 class Meter(NamedTuple):
     """Arrays that `watch` and `collect` update; build it with `Meter.of` or, without a model, `Meter.blind`.
 
-    Without a model, all arrays up to `mu` are empty.
+    Without a model, there are no transitions, and `signals` and `mu` are empty.
     """
 
-    indptr: NDArray[np.uint64]  # where each sparse row of the kernel begins
-    successors: NDArray[np.uint32]  # next states
-    prob: FloatArray  # their probabilities
+    rows: Rows  # transitions
     signals: FloatArray  # [cells, 1+N], mean reward and utilities of cell h * signal_stride + s * A + a
     mu: FloatArray  # [S], start distribution
-    kernel_stride: np.uint64  # S * A, or 0 if the kernel is stationary
     signal_stride: np.uint64  # S * A, or 0 if all signals are stationary
     reach: FloatArray  # [2, S], working memory: state probabilities at the current and the next step
     every: int  # a changed policy is evaluated in every so many episodes; 0 without a model
@@ -76,12 +74,9 @@ class Meter(NamedTuple):
         signals = stacked(cmdp, unit=False)
         blind = cls.blind(cmdp.H, cmdp.rho, (cmdp.reward_scale, *cmdp.utility_scales), optimum)
         return blind._replace(
-            indptr=_writeable(cmdp.kernel.indptr).view(np.uint64),
-            successors=_writeable(cmdp.kernel.successors).view(np.uint32),
-            prob=_writeable(cmdp.kernel.prob),
+            rows=cmdp.rows,
             signals=signals,
-            mu=_writeable(cmdp.mu),
-            kernel_stride=np.uint64(stride(cmdp, cmdp.kernel.T)),
+            mu=readonly(cmdp.mu),
             signal_stride=np.uint64(stride(cmdp, len(signals) // (cmdp.S * cmdp.A))),
             reach=np.zeros((2, cmdp.S)),
             every=1 + transitions // MAX_TRANSITIONS_PER_EPISODE,
@@ -91,12 +86,9 @@ class Meter(NamedTuple):
     def blind(cls, H: int, rho: FloatArray, scales: Sequence[Scale], optimum: float | None = None) -> Meter:
         """A meter of realised returns only, for worlds without a model, with the scales of reward and utilities."""
         return cls(
-            indptr=np.zeros(1, dtype=np.uint64),
-            successors=np.zeros(0, dtype=np.uint32),
-            prob=np.zeros(0),
+            rows=Rows.of(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), 0, 0),
             signals=np.zeros((0, len(scales))),
-            mu=np.zeros(0),
-            kernel_stride=np.uint64(0),
+            mu=readonly(np.zeros(0)),
             signal_stride=np.uint64(0),
             reach=np.zeros((2, 0)),
             every=0,
@@ -146,9 +138,18 @@ class Meter(NamedTuple):
             getattr(self, name)[...] = state[name]
 
 
-def _writeable(x: NDArray[Any]) -> NDArray[Any]:
-    """The array, or a copy of a read-only one: compiled code treats the two as different types."""
-    return x if x.flags.writeable else x.copy()
+class Exploring(NamedTuple):
+    """A policy that takes its best action, or with probability `explore` a usable one, all equally likely."""
+
+    best: NDArray[Any]  # [H*S], the best action
+    explore: float
+    usable: BoolArray  # [H*S, A]
+
+
+class Drawn(NamedTuple):
+    """A policy by its probabilities."""
+
+    pi: FloatArray  # [H*S, A]
 
 
 @compiled(inline=True)
@@ -161,8 +162,7 @@ def watch(meter, changed, best, explore, usable):
         return
     meter.clock[STALE] |= changed
     if meter.clock[STALE] and meter.clock[EPISODES] % meter.every == 0:
-        _evaluate(meter, best, explore, usable)
-        meter.clock[STALE] = 0
+        _evaluate(meter, Exploring(best, explore, usable), len(usable))
     _count(meter)
 
 
@@ -175,8 +175,7 @@ def watch_policy(meter, changed, pi):
     if meter.every == 0:
         return
     if meter.clock[STALE] or changed:
-        _evaluate_policy(meter, pi)
-        meter.clock[STALE] = 0
+        _evaluate(meter, Drawn(pi), len(pi))
     _count(meter)
 
 
@@ -198,63 +197,65 @@ def collect(meter, totals):
 
 
 @compiled
-def _evaluate(meter, best, explore, usable):
-    """Compute v and w of a policy by carrying the state distribution forward from step to step."""
-    S, A = np.uint64(meter.reach.shape[1]), np.uint64(usable.shape[1])
-    H = np.uint64(len(usable)) // S
-    _start(meter)
-    for h in range(H):
-        now, then = h % 2, (h + ONE) % 2
-        _clear(meter, then)
-        for s in range(S):
-            mass = meter.reach[now, s]
-            if mass == 0.0:
-                continue
-            i = h * S + s
-            _push(meter, h, s * A + best[i], mass * (1.0 - explore), then, h + ONE == H)
-            if explore > 0.0:
-                choices = 0
-                for a in range(A):
-                    choices += usable[i, a]
-                for a in range(A):
-                    if usable[i, a]:
-                        _push(meter, h, s * A + a, mass * explore / choices, then, h + ONE == H)
-    meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
+def _evaluate(meter, policy, cells):
+    """Compute v and w of a policy of H * S cells by carrying the state distribution forward from step to step.
 
-
-@compiled
-def _evaluate_policy(meter, pi):
-    """Compute v and w of a policy pi [H*S, A], as `_evaluate` does for greedy ones."""
-    S, A = np.uint64(meter.reach.shape[1]), np.uint64(pi.shape[1])
-    H = np.uint64(len(pi)) // S
-    _start(meter)
-    for h in range(H):
-        now, then = h % 2, (h + ONE) % 2
-        _clear(meter, then)
-        for s in range(S):
-            if meter.reach[now, s] == 0.0:
-                continue
-            for a in range(A):
-                if pi[h * S + s, a] > 0.0:
-                    _push(meter, h, s * A + a, meter.reach[now, s] * pi[h * S + s, a], then, h + ONE == H)
-    meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
-
-
-@compiled(inline=True)
-def _start(meter):
-    """Begin an evaluation: set the values to zero and the reach of the first step to the start distribution."""
+    This is `occupy` of the operators for policies that change in place, and with all signals of a cell side by side:
+    a quarter of an episode's time depends on it.
+    """
+    S = np.uint64(meter.reach.shape[1])
+    H = np.uint64(cells) // S
     meter.clock[EVALUATIONS] += 1
+    meter.clock[STALE] = 0
     for n in range(len(meter.values)):
         meter.values[n] = 0.0
-    for s in range(len(meter.mu)):
+    for s in range(S):
         meter.reach[0, s] = meter.mu[s]
+    for h in range(H):
+        here, there = meter.reach[h % TWO], meter.reach[(h + ONE) % TWO]
+        for s in range(S):
+            there[s] = 0.0
+        for s in range(S):
+            if here[s] != 0.0:
+                _take_actions(policy, meter, h, s, here[s], there, h + ONE == H)
+    meter.clock[UNSAFE_NOW] = _unsafe(meter.target, meter.values)
+
+
+@primitive
+def _take_actions(policy, meter, h, s, mass, there, last):
+    """Let a mass of probability in state s at step h act by the policy."""
+
+
+@_take_actions.of(Exploring)
+def _explore(policy, meter, h, s, mass, there, last):
+    S, A = np.uint64(len(there)), np.uint64(policy.usable.shape[1])
+    i = h * S + s
+    _take(meter, h, s, np.uint64(policy.best[i]), mass * (1.0 - policy.explore), there, last)
+    if policy.explore > 0.0:
+        choices = 0
+        for a in range(A):
+            choices += policy.usable[i, a]
+        for a in range(A):
+            if policy.usable[i, a]:
+                _take(meter, h, s, a, mass * policy.explore / choices, there, last)
+
+
+@_take_actions.of(Drawn)
+def _draw(policy, meter, h, s, mass, there, last):
+    i = h * np.uint64(len(there)) + s
+    for a in range(np.uint64(policy.pi.shape[1])):
+        if policy.pi[i, a] > 0.0:
+            _take(meter, h, s, a, mass * policy.pi[i, a], there, last)
 
 
 @compiled(inline=True)
-def _clear(meter, then):
-    """Set the reach of the next step to zero."""
-    for s in range(meter.reach.shape[1]):
-        meter.reach[then, s] = 0.0
+def _take(meter, h, s, a, mass, there, last):
+    """Let a mass of probability take an action: add its signals to the values, and move it to the next states."""
+    x = h * meter.signal_stride + s * meter.rows.A + a
+    for n in range(len(meter.values)):
+        meter.values[n] += mass * meter.signals[x, n]
+    if not last:
+        push(meter.rows, row_of(meter.rows, h, s, a), mass, there)
 
 
 @compiled(inline=True)
@@ -264,16 +265,3 @@ def _unsafe(target, values):
     for n in range(1, len(values)):
         missed |= target[n] - values[n] > BOUND_MET * max(1.0, abs(target[n]))
     return missed
-
-
-@compiled(inline=True)
-def _push(meter, h, cell, mass, then, last):
-    """Let a mass of probability take an action: add its signals to the values, and move it to the next states."""
-    x = h * meter.signal_stride + cell
-    for n in range(len(meter.values)):
-        meter.values[n] += mass * meter.signals[x, n]
-    if last:
-        return
-    row = h * meter.kernel_stride + cell
-    for i in range(meter.indptr[row], meter.indptr[row + ONE]):
-        meter.reach[then, meter.successors[i]] += mass * meter.prob[i]

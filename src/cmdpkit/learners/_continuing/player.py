@@ -22,7 +22,7 @@ from cmdpkit.learners.spec import Returns, Spec, check_walk
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import long_run_shares
-from cmdpkit.simulate.random import Stream, uniform
+from cmdpkit.simulate.random import Stream, draw
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance
 from cmdpkit.simulate.steps import count_step as meter_step
@@ -83,26 +83,13 @@ def is_due(at):
 
 
 @compiled(inline=True)
-def draw(at, pi, rng):
+def choose(at, pi, rng):
     """An action for the present state, drawn from the step of pi [L, S, A] that it is time for.
 
     Step L is followed by the first one again. A certain action is taken without a random number.
     """
-    turn, s = (at.clock[STEPS] - at.clock[BEGAN]) % len(pi), at.place[0]
-    last = 0
-    left = -1.0
-    for a in range(pi.shape[2]):
-        p = pi[turn, s, a]
-        if p >= 1.0:
-            return a
-        if p > 0.0:
-            if left < 0.0:
-                left = uniform(rng)
-            left -= p
-            last = a
-            if left < 0.0:
-                return a
-    return last
+    turn = (at.clock[STEPS] - at.clock[BEGAN]) % len(pi)
+    return draw(pi[turn], at.place[0], rng)
 
 
 @compiled
@@ -123,7 +110,7 @@ def play(walk, counts, at, pi, rng, out, first, last):
         arrive(counts, at, A, np.int64(s_next), restarted)
         if is_due(at):
             return t + 1
-        at.place[1] = draw(at, pi, rng)
+        at.place[1] = choose(at, pi, rng)
     return last
 
 
@@ -248,7 +235,7 @@ class Player(Learner):
         """The next action; before it is drawn, decide what to play if it is time to."""
         if is_due(self.position):
             self.decide(rng)
-        self.position.place[1] = draw(self.position, self.pi, rng)
+        self.position.place[1] = choose(self.position, self.pi, rng)
         return int(self.position.place[1])
 
     def behaviour(self) -> FloatArray:

@@ -113,9 +113,8 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
 
     def _entry(self, rows: Kernel, action: int) -> int:
         """The position of an entry that is drawn from the row of an action."""
-        row = ((self._h % rows.T) * rows.S + self._s) * rows.A + action
-        first, last = rows.indptr[row : row + 2]
-        return int(first) + _drawn(rows.prob[first:last], self.np_random)
+        entries = rows.entries(self._h, self._s, action)
+        return int(entries.start) + _drawn(rows.prob[entries], self.np_random)
 
     def _earned(self, values: FloatArray) -> tuple[float, FloatArray]:
         """Reward, and what the constraints count [N], in the user's units, from reward and utilities [1 + N]."""
