@@ -148,7 +148,7 @@ def test_a_width_and_a_function_stop_where_they_first_hold():
 )
 def test_times_and_numbers_of_episodes_are_read(asked, seconds, episodes):
     found = stop_of(asked)
-    assert (found.seconds, found.episodes, found.rule) == (seconds, episodes, None)
+    assert (found.seconds, found.length, found.rule) == (seconds, episodes, None)
 
 
 @pytest.mark.parametrize(

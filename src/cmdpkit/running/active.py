@@ -12,8 +12,6 @@ import hashlib
 import json
 import math
 import threading
-import zipfile
-import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field, replace
@@ -28,14 +26,13 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError, RunFailed
 from cmdpkit.estimate.intervals import stated
 from cmdpkit.io.atomic import make_folder, writing
+from cmdpkit.io.formats.npz import Arrays, read_arrays
 from cmdpkit.learners import Learner
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Certificate, Run
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import Tally
 from cmdpkit.simulate.random import Stream
-
-Arrays = dict[str, NDArray[Any]]
 
 # -- The curves of a run: at which episodes they are read, what is read there, and the table taken apart by name.
 
@@ -203,9 +200,6 @@ SAVED_FORMAT = 5  # of saved runs; a file of another format is refused
 # Members that every saved run has, with the kind of their type and the number of their axes.
 MEMBERS = {"run": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "curve/length": ("f", 1)}
 DIGESTS = {"fingerprint": "the model", "code": "the code of the algorithm", "baseline": "the safe policy"}  # of a run
-# What zipfile and numpy may raise for a file that is not a sound archive.
-_PLAIN_ERRORS = (OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, MemoryError)
-UNREADABLE = (*_PLAIN_ERRORS, zipfile.BadZipFile, zlib.error)
 
 
 def arrays_of(active: ActiveRun) -> Arrays:
@@ -290,8 +284,8 @@ def write_saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 def read_saved(path: Path, run: Run) -> Arrays:
     """The arrays of this run; raises CmdpkitError if the file is damaged, edited or of another run."""
     try:
-        arrays = _members(path)
-    except UNREADABLE as error:
+        arrays = read_arrays(path)
+    except (CmdpkitError, MemoryError) as error:
         raise CmdpkitError(f"{path} is not a readable saved run ({error}); delete it to start again") from None
     if not {"format", "checksum", *MEMBERS} <= arrays.keys():
         raise CmdpkitError(f"{path} is not a saved run; choose another checkpoint, or delete it")
@@ -314,17 +308,6 @@ def _check_same(path: Path, saved: str, asked: str) -> None:
         raise CmdpkitError(
             f"{path} was saved by another run: {', '.join(told)}; choose another checkpoint, or delete it"
         )
-
-
-def _members(path: Path) -> Arrays:
-    """Every array of an npz archive. A compressed one was not written here, and may be far larger than its file."""
-    with path.open("rb") as file:
-        with zipfile.ZipFile(file) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise ValueError("it is compressed")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as saved:
-            return {name: np.asarray(x) for name, x in saved.items()}
 
 
 def _check_numbers(path: Path, arrays: Arrays) -> None:

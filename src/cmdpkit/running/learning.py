@@ -154,7 +154,7 @@ def learn_many(
     requests = [asked.with_seed(seed) for seed in seeds]
     if more is not None:
         ended = [_ended(request.run, out) for request in requests]
-        requests = [replace(asked, run=replace(x, episodes=0), stop=Stop(episodes=x.episodes + more)) for x in ended]
+        requests = [replace(asked, run=replace(x, episodes=0), stop=Stop(length=x.episodes + more)) for x in ended]
 
     def one(request: Request, report: Report) -> RunRecord:
         def fresh() -> Request:
@@ -230,7 +230,7 @@ def continue_run(
         )
     world = _world_again(record, env)
     more = length_of(world, episodes, steps)
-    until = stop_rule(world, more, stop) or Stop(episodes=asked.episodes + (more or 0))
+    until = stop_rule(world, more, stop) or Stop(length=asked.episodes + (more or 0))
     kind = resolve(asked.algo, world.criterion)
     if code_digest(kind) != asked.code:
         raise CmdpkitError(f"the code of {asked.algo} has changed since this run; begin a new one")

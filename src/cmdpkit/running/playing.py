@@ -71,16 +71,16 @@ def play(
     It is continued from the file ``checkpoint`` if that exists, else from the arrays ``begun``. With ``save_end=False``
     no checkpoint is written at the end, for callers that keep the record instead.
     """
-    stop = request.stop or Stop(episodes=request.run.episodes)
+    stop = request.stop or Stop(length=request.run.episodes)
     path = Path(checkpoint) if checkpoint is not None else None
     active = _begin(request, stop)
     if path is not None and path.exists():
         put_back(active, read_saved(path, active.run), path)
     elif begun is not None:
         put_back(active, begun, "the record")
-    if stop.episodes is not None and active.done > stop.episodes:
+    if stop.length is not None and active.done > stop.length:
         raise CmdpkitError(
-            f"the run has already played {active.done:,} {active.run.unit}s, more than the {stop.episodes:,} asked for "
+            f"the run has already played {active.done:,} {active.run.unit}s, more than the {stop.length:,} asked for "
             "now; ask for more, or begin again without its checkpoint"
         )
     saved = time.perf_counter()
@@ -122,7 +122,7 @@ def keep(
     from cmdpkit.io.policies import write_policy  # a run without a folder needs no files and none of their formats
     from cmdpkit.records.store import has_record, load_record, save_record
 
-    ends = run.episodes if stop is None else stop.episodes  # unknown if a rule ends the run
+    ends = run.episodes if stop is None else stop.length  # unknown if a rule ends the run
     saved = saved_run(folder, run.key)
     if ends is not None and has_record(folder, replace(run, episodes=ends).key):
         record = load_record(folder, replace(run, episodes=ends).key)
@@ -151,7 +151,7 @@ def _begin(request: Request, stop: Stop) -> ActiveRun:
     spec = replace(world.spec(FIRST_STAGE), anytime=True) if run.anytime else world.spec(run.episodes)
     learner = request.kind(spec, preset=run.preset, **given, **run.params)
     learner.notes = (*said, *learner.notes)
-    active = ActiveRun(replace(run, episodes=stop.episodes or 0), world, learner, stream(run.seed))
+    active = ActiveRun(replace(run, episodes=stop.length or 0), world, learner, stream(run.seed))
     if stop.gap is not None:
         size, relative = stop.gap
         active.goal = size * range_of_values(world, learner) if relative else size
@@ -174,12 +174,12 @@ def _pieces(active: ActiveRun, stop: Stop) -> Iterator[tuple[int, bool]]:
     """Yield how many episodes to play in about CHUNK_SECONDS, and whether curves are read then; rules wait for that."""
     readings = (k for k in readings_of(active.run) if k > active.done)
     piece, target = 1, next(readings, None)
-    while active.done != stop.episodes and (stop.seconds is None or active.seconds < stop.seconds):
+    while active.done != stop.length and (stop.seconds is None or active.seconds < stop.seconds):
         began = _busy_seconds()
         was_read = bool(active.points) and active.points[-1].length == active.done
         if was_read and stop.rule is not None and stop.rule(progress_of(active)):
             return
-        ends = [k for k in (target, stop.episodes) if k is not None]
+        ends = [k for k in (target, stop.length) if k is not None]
         n = min([piece, *(k - active.done for k in ends)])
         read = active.done + n == target
         yield n, read

@@ -128,7 +128,7 @@ Asked = int | str | Callable[[Progress], bool]  # the types that stop= accepts
 class Stop:
     """When to stop; exactly one of the three is given."""
 
-    episodes: int | None = None  # length of the whole run, in episodes (or steps, without episodes)
+    length: int | None = None  # of the whole run, in episodes or steps
     seconds: float | None = None  # seconds of learning
     rule: Callable[[Progress], bool] | None = None  # when this returns True
     certified: bool = False  # whether a policy is wanted that its certificate can call safe
@@ -143,7 +143,7 @@ def stop_of(asked: Asked) -> Stop:
     if not isinstance(asked, str):
         if not is_int(asked) or asked < 1:
             raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}; a number must be whole and at least 1")
-        return Stop(episodes=check_length("stop", asked))
+        return Stop(length=check_length("stop", asked))
     text = asked.strip()
     if text == "certified":
         return Stop(rule=is_certified, certified=True, proved=True)
@@ -158,7 +158,7 @@ def stop_of(asked: Asked) -> Stop:
     episodes = _number(text)
     if episodes is None or not episodes.is_integer() or episodes < 1:
         raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}")
-    return Stop(episodes=check_length("stop", int(episodes)))
+    return Stop(length=check_length("stop", int(episodes)))
 
 
 def is_certified(at: Progress) -> bool:
