@@ -160,6 +160,26 @@ def test_what_only_the_choosing_half_has_met_is_taken_at_its_worst_by_the_half_t
     assert promise_of(log) is None
 
 
+@pytest.mark.parametrize("tries", [10, 40])
+@pytest.mark.parametrize("stationary", [True, False])
+def test_what_was_rarely_tried_needs_visits_of_its_own(tries, stationary):
+    """At the first of 20 steps one may boost, which was tried a few times and never led into the trap.
+
+    How often it does is at most 1 - 0.05^(1 / tries) with 95 %, by the binomial distribution, and the trap costs 1 at
+    each of the 19 steps that follow. What 4,000 harmless steps did elsewhere says nothing about boosting.
+    """
+    rows = []
+    for k in range(200):
+        first = "boost" if k % (200 // tries) == 0 else "run"
+        rows += [(k, h, "on" if h else "gate", "run" if h else first, 1.0, 0.0, "on") for h in range(20)]
+    log = trap_log(rows, 20, 1.0, stationary=stationary, states=["gate", "on", "trap"])
+    boosted = log.evaluate({"gate": "boost", "on": "run", "trap": "run"}, confidence=0.9).utilities[0]
+    exact = 19 * (1 - 0.05 ** (1 / tries))
+    assert exact <= boosted.high <= 1.6 * exact
+    ran = log.evaluate({"gate": "run", "on": "run", "trap": "run"}, confidence=0.9).utilities[0]
+    assert 19 * (1 - 0.05 ** (1 / (200 - tries))) <= ran.high < boosted.high
+
+
 def test_a_costly_start_that_never_occurred_is_counted():
     """One of 80 episodes begins in the trap, which costs 10, and the bound is 3 % below that."""
     bound, made = 0.97 * cost_of_traps(10, 0.0, start=1 / 80), 0
