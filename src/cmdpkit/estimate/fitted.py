@@ -22,9 +22,10 @@ the row in which it moves the total most, which is by
     d = the largest  flow(row) / visits(row) * (its worth - the mean of the row)  of all rows.
 
 So what the log rarely tried, and the policy does often, needs visits of its own. Or the log had one more episode, from
-the worst first state, which moves the total by (its worth - the mean) / episodes. The larger of the two is d. The estimate moves by d, the variance grows by d^2 and the third moment by d^3. For n visits
-without an event this gives a probability of at most 3.7 / n with 95 %, where the exact limit is 3.0 / n, and limits
-that are similarly close for events that were seen a few times (Statement 16 of docs/theory/logs.md).
+the worst first state, which moves the total by (its worth - the mean) / episodes. The larger of the two is d. The
+estimate moves by d, the variance grows by d^2 and the third moment by d^3. For n visits without an event this gives a
+probability of at most 3.7 / n with 95 %, where the exact limit is 3.0 / n, and limits that are similarly close for
+events that were seen a few times (Statement 16 of docs/theory/logs.md).
 
 Next states and first states are all that can occur. If the user has not declared them, one more state stands for those
 that the log never met: it is the state "unknown", in which the worst signal goes on to the end. So a surprise upward is
