@@ -12,7 +12,7 @@ grows with the cube of the number of states; in the tests it is below 2e-15). Fo
 of the value of the absolute signal.
 
 The chain is kept as a band around the diagonal, in the reverse Cuthill-McKee order, so that queues and boards take
-little memory and time.
+little memory and time. A small one that is solved again and again is a full matrix (`eliminate_whole`).
 
 *Sweeps* multiply by the transition matrix until the result settles. They take less memory than LU factors, which fill
 up on random graphs, and one sweep is one pass over the transitions.
@@ -20,7 +20,8 @@ up on random graphs, and one sweep is one pass over the transitions.
 *A Krylov method with iterative refinement* serves chains that are too large for elimination and too slow for sweeps. A
 chain that is left once in a million steps has values of a million plus small differences between states. Products with
 I - P round the million, and the differences are lost. Here a solution is kept as a constant and a rest, the constant
-takes no part in products, and each round of the Krylov method starts from the residual of both.
+takes no part in products, and each round of the Krylov method starts from the residual of both. Where values are wanted
+to a given residual only, as while a policy is still being improved, the compiled `krylov` is enough.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.tolerances import NEARLY_SETTLED, REFINED, SETTLED, USABLE
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.rows import expect
 
 FULL = 128  # number of states up to which the order does not matter: the whole matrix is the band
 
@@ -153,6 +155,58 @@ def _add(y, i, factor, k):
             y[i, m] += factor * y[k, m]
 
 
+@compiled
+def eliminate_whole(P, loss, x, time, h, mean, relative):
+    """Values of a chain P [S, S] that loses loss [S], by elimination without subtraction; all but h are overwritten.
+
+    Signals x [S, K] become h [S, K] with h = x - mean + P h. If `relative`, mean [K] is such that h is 0 in state 0,
+    which every state must be able to reach or lose its mass on the way; otherwise mean is 0. `time` [S] is room. The
+    diagonal of P is not read: rows of P and loss sum to 1 by definition (Grassmann, Taksar, Heyman 1985).
+
+    Returns how long it takes to come back to state 0, and the state that is visited most in between. With a state 0
+    that is seldom visited, x and mean times time are large and nearly equal, so another one is the better choice.
+    """
+    S, K = x.shape
+    time[:] = 1.0
+    for n in range(S - 1, 0, -1):
+        out = loss[n]
+        for j in range(n):
+            out += P[n, j]
+        for i in range(n):
+            if P[i, n] > 0.0:
+                share = P[i, n] / out
+                for j in range(n):
+                    if P[n, j] > 0.0:
+                        P[i, j] += share * P[n, j]
+                loss[i] += share * loss[n]
+                time[i] += share * time[n]
+                for k in range(K):
+                    x[i, k] += share * x[n, k]
+    for k in range(K):
+        mean[k] = x[0, k] / time[0] if relative else 0.0
+        h[0, k] = 0.0 if relative else x[0, k] / loss[0]
+    for n in range(1, S):
+        out = loss[n]
+        for j in range(n):
+            out += P[n, j]
+        for k in range(K):
+            total = x[n, k] - mean[k] * time[n]
+            for j in range(n):
+                total += P[n, j] * h[j, k]
+            h[n, k] = total / out
+    back, most = time[0], 0
+    time[0] = 1.0
+    for n in range(1, S):
+        out, into = loss[n], 0.0
+        for j in range(n):
+            out += P[n, j]
+            into += time[j] * P[j, n]
+        time[n] = into / out
+        if time[n] > time[most]:
+            most = n
+    return back, most
+
+
 # -- Krylov method ----------------------------------------------------------------------------------------------------
 
 ROUNDS = 30  # rounds of a Krylov method, each of which starts from an accurate residual
@@ -245,6 +299,65 @@ def _refine(
             "smaller discount"
         )
     return best[1], best[2]
+
+
+RESTARTS = 4  # of the Krylov method, each with the true residual
+BROKEN = 1e6  # growth of the residual at which a Krylov method has failed
+
+
+@compiled(inline=True)
+def _apply(rows, ref, y, out, other):
+    """out = y - P y, plus y[ref] in every state if ref is not negative; the sums of out * other and of out * out."""
+    base, product, square = y[ref] if ref >= 0 else 0.0, 0.0, 0.0
+    for s in range(np.uint64(len(y))):
+        v = y[s] - expect(rows, s, y, 0.0) + base
+        out[s] = v
+        product, square = product + other[s] * v, square + v * v
+    return product, square
+
+
+@compiled
+def krylov(rows, x, ref, y, work, tol, most):
+    """Solve y - P y (+ y[ref]) = x in place by BiCGSTAB; whether the residual is below tol. work [6, S] is room.
+
+    With y[ref], the solution differs from relative values by a constant only, and y[ref] is the mean per step.
+    """
+    S = len(y)
+    r, shadow, p, v, t, q = work[0], work[1], work[2], work[3], work[4], work[5]
+    used = 0
+    for _ in range(RESTARTS):
+        _apply(rows, ref, y, t, y)
+        used += 1
+        top, rho = 0.0, 0.0
+        for s in range(S):
+            d = x[s] - t[s]
+            r[s], shadow[s], p[s] = d, d, d
+            top, rho = max(top, abs(d)), rho + d * d
+        if top <= tol:
+            return True
+        start = top
+        while used < most:
+            along, _ = _apply(rows, ref, p, v, shadow)
+            alpha = rho / along
+            for s in range(S):
+                q[s] = r[s] - alpha * v[s]
+            along, square = _apply(rows, ref, q, t, q)
+            used += 2
+            omega = along / square
+            top, new = 0.0, 0.0
+            for s in range(S):
+                y[s] += alpha * p[s] + omega * q[s]
+                r[s] = q[s] - omega * t[s]
+                top, new = max(top, abs(r[s])), new + shadow[s] * r[s]
+            if not top > 0.5 * tol or not top < BROKEN * start:
+                break
+            beta = new / rho * alpha / omega
+            rho = new
+            for s in range(S):
+                p[s] = r[s] + beta * (p[s] - omega * v[s])
+        if not top < BROKEN * start or used >= most:
+            return False
+    return False
 
 
 # -- sweeps -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Transition rows as lists: rows selected, joined, searched, and turned into SciPy matrices and back.
 
 In a model as the stationary solver takes it, state s has the rows first[s] to first[s + 1] - 1, one for each of its
-actions. Nothing here needs to know what rows are for.
+actions. A policy is improved over such rows, and what its values lack is computed, without knowing what rows are for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from scipy import sparse
 
 from cmdpkit.model.compiled import ONE, ZERO, compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows
+from cmdpkit.operators.rows import change, expect
 
 
 def rows_of(P: Any) -> Rows:
@@ -161,3 +162,41 @@ def _search(rows, first, reached, queue):
                 reached[t] = True
                 queue[n] = t
                 n += ONE
+
+
+@compiled
+def improve_rows(rows, first, o, h, tie, choice):
+    """Let every state take its best row for o [R] and what follows, h [S], unless its present one is within `tie`.
+
+    State s has the rows first[s] to first[s + 1] - 1. `choice` [S] is updated in place. Returns the largest entry of
+    T h - h, and how many states moved.
+    """
+    high, moved = -np.inf, 0
+    for s in range(np.uint64(len(h))):
+        top, chosen = first[s], np.uint64(choice[s])
+        best, kept = -np.inf, -np.inf
+        for i in range(first[s], first[s + ONE]):
+            value = expect(rows, i, h, o[i])
+            top = i if value > best else top
+            best = value if value > best else best
+            kept = value if i == chosen else kept
+        high = max(high, best - h[s])
+        if kept < best - tie:
+            choice[s] = top
+            moved += 1
+    return high, moved
+
+
+@compiled
+def differences(rows, owner, loss, o, h, delta, size):
+    """delta_i = o_i + sum_j P_ij (h_j - h_s) - loss_i h_s for every row i of state s, and the size of what is added.
+
+    It is o_i + P_i h - h_s for a row that loses loss_i, without the subtraction of nearly equal numbers: where a
+    state is seldom left, h is large and differs little from state to state. o, delta and size are [K, rows], h [K, S].
+    """
+    for k in range(len(o)):
+        for i in range(np.uint64(o.shape[1])):
+            s = owner[i]
+            total, scale = change(rows, i, h[k], h[k, s])
+            delta[k, i] = o[k, i] + total - loss[i] * h[k, s]
+            size[k, i] = scale + abs(loss[i] * h[k, s])

@@ -330,7 +330,7 @@ def _join_runs(search: Search) -> None:
             search.offer(_joined(search, start, some))
         if search.best is start:
             for join in joins[:MOST_SINGLES]:
-                search.offer(_joined(search, start, [join]))
+                search.offer(_joined(search, search.best, [join]))
 
 
 class _Join(NamedTuple):

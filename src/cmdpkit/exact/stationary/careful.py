@@ -12,7 +12,6 @@ from contextlib import suppress
 
 import numpy as np
 
-from cmdpkit.exact.stationary import kernels
 from cmdpkit.exact.stationary.parts import (
     DENSE,
     DIRECT_STATES,
@@ -34,6 +33,7 @@ from cmdpkit.exact.stationary.parts import (
 from cmdpkit.exact.stationary.pricing import QUICK, Step, longest_of_better
 from cmdpkit.model.tolerances import ROUNDOFF
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.row_lists import differences
 
 COARSE = 1e-13  # a profile by which rounding counts for more is made again
 WILD = 1e-6  # error of values (of order 1) beyond which only the largest improvements of a policy are believed
@@ -122,7 +122,7 @@ def _residual(
     """At most how much x + P Y - Y of a policy differs from the level, rounding included, [S, K]."""
     delta, size = np.empty((x.shape[1], part.S)), np.empty((x.shape[1], part.S))
     given = np.arange(part.S), part.rows.exits[found.choice], np.ascontiguousarray(x.T), np.ascontiguousarray(Y.T)
-    kernels.differences(found.chain.rows, *given, delta, size)
+    differences(found.chain.rows, *given, delta, size)
     off = delta.T - level
     noise = part.row_roundings * EPS * (size.T + np.abs(x) + np.abs(level))
     return np.asarray((off if signed else np.abs(off)) + noise)

@@ -27,12 +27,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.stationary import kernels
 from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.operators.chain_systems import DAMPING
+from cmdpkit.operators.chain_systems import DAMPING, eliminate_whole, krylov
 from cmdpkit.operators.chains import Chain, closed_classes, within
-from cmdpkit.operators.row_lists import Followed, followed, matrix_of
+from cmdpkit.operators.row_lists import Followed, differences, followed, matrix_of
 
 EPS = float(np.finfo(float).eps)
 EXACT = 1e-15  # accuracy of values that counts as exact
@@ -132,7 +131,7 @@ class ScaledPart:
         """o + P h - h of every row from differences of h, and the size of what is added up, [n, R] each; h [n, S]."""
         delta, size = np.empty((len(o), self.rows.R)), np.empty((len(o), self.rows.R))
         given = self.rows.owner, self.rows.exits, o, np.ascontiguousarray(h)
-        kernels.differences(self.rows.rows, *given, delta, size)
+        differences(self.rows.rows, *given, delta, size)
         return delta, size
 
 
@@ -264,7 +263,7 @@ def eliminated(
         order = np.arange(S)
         order[0], order[pivot] = pivot, 0
         permuted = (dense[np.ix_(order, order)], loss[order], x[order])
-        back, most = kernels.eliminate(*permuted, np.zeros(S), values, level, part.uniform)
+        back, most = eliminate_whole(*permuted, np.zeros(S), values, level, part.uniform)
         Y[order] = values
         if not part.uniform or back <= RARE * S:
             break
@@ -297,7 +296,7 @@ def by_krylov(part: ScaledPart, chain: Followed, Y: FloatArray, tol: float) -> b
         if part.uniform:
             y -= y[0]
         least = 4 * EPS * (float(np.abs(y).max()) + float(np.abs(x).max()))
-        solved &= bool(kernels.krylov(chain.rows, x, ref, y, work, max(0.5 * tol, least), PRODUCTS))
+        solved &= bool(krylov(chain.rows, x, ref, y, work, max(0.5 * tol, least), PRODUCTS))
         if np.isfinite(y).all():
             Y[:, k] = y - y[0] if part.uniform else y
     return solved

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.stationary import kernels
 from cmdpkit.exact.stationary.parts import (
     ELIMINATION,
     EPS,
@@ -24,7 +23,7 @@ from cmdpkit.exact.stationary.parts import (
     combined,
 )
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.operators.row_lists import Followed
+from cmdpkit.operators.row_lists import Followed, improve_rows
 from cmdpkit.operators.steps import sweeps
 
 FACTORED = 20_000  # states up to which elimination is tried where sweeps and Krylov methods are too slow
@@ -134,7 +133,7 @@ def improve(part: ScaledPart, policy: PolicyValues, weights: FloatArray, o: Floa
     omega = longest_of_better(part, policy, weights, o) if part.endless else part.omega
     top, choice = float(np.abs(h).max()), policy.choice.copy()
     noise = (part.row_roundings + part.K) * EPS * (float(np.abs(weights) @ part.largest) + 2 * top)
-    high, moved = kernels.improve(part.rows.rows, part.rows.first, o, h, noise, choice)
+    high, moved = improve_rows(part.rows.rows, part.rows.first, o, h, noise, choice)
     over = high if part.uniform else max(0.0, high)
     pad = noise * omega + part.start_roundings * EPS * (part.alpha * top + (abs(high) if part.uniform else 0.0))
     return Step(start + over * omega + pad, pad, choice, moved)
