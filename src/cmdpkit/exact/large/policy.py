@@ -183,7 +183,7 @@ class LargeSolution(Shown):
         return path
 
 
-CONTROLLER = '''"""A policy as a program: `python controller.py X ...`, or `act(x, h, part)`; it needs NumPy alone."""
+CONTROLLER = '''"""A policy: `python controller.py X ... [STEP]`, or `act(x, h, part)`; it needs NumPy alone."""
 
 import json
 import random
@@ -215,7 +215,9 @@ def act(x, h=0, part=0):
 
 
 if __name__ == "__main__":
-    print(act(tuple(int(x) for x in sys.argv[1:]), part=begin()))
+    given = [int(x) for x in sys.argv[1:]]
+    d = len(ABOUT["space"])
+    print(act(tuple(given[:d]), given[d] if len(given) > d else 0, begin()))
 '''
 
 

@@ -15,7 +15,7 @@ from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.one import single
 from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution
 from cmdpkit.exact.large.source import GATHER, STOP, BackwardSource, SweepSource
-from cmdpkit.exact.large.sweeps import LARGE, Sweeps, kernels_of, wrong
+from cmdpkit.exact.large.sweeps import Sweeps, kernels_of, wrong
 from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
 from cmdpkit.model.functions import FunctionModel
@@ -306,7 +306,7 @@ def check(model: FunctionModel, states: int = 10_000) -> Checked:
         ...
     cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads outside of the space: ...
     """
-    inspect = kernels_of(model.form, model.S >= LARGE).inspect
+    inspect = kernels_of(model.form).inspect
     drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
     found = (
         np.full(model.K, np.inf),

@@ -33,8 +33,6 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.steps import Threads, thread_count
 
 PIECES = 64  # of a sweep, which threads take one after the other
-WRITTEN_OUT = 32  # up to so many actions, each is compiled as a constant, which halves the time of a factored model
-LARGE = 100_000  # states from which on that pays for its compilation
 PROBLEMS = (
     "",
     "has no action; `allowed` must leave one in every state",
@@ -67,7 +65,7 @@ class Inspection(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def kernels_of(form: Form, large: bool) -> Kernels:
+def kernels_of(form: Form) -> Kernels:
     """Compile the sweeps of a form."""
     step, collect, after, allowed, decode, encode, inside, space, A, events, K = form
     inner = math.prod(space[1:])
@@ -75,11 +73,16 @@ def kernels_of(form: Form, large: bool) -> Kernels:
     @njit(**LOOSE)
     def look(x, a, E, discount, off):  # what follows an action
         if after is None:
-            total = 0.0
-            for e in range(events):
+            one, two = 0.0, 0.0  # two sums, so that neither waits for the other
+            for e in range(0, events - 1, 2):
                 then, p = step(x, a, e)
-                total += p * E[np.uint64(encode(then) - off)]
-            return discount * total
+                other, q = step(x, a, e + 1)
+                one += p * E[np.uint64(encode(then) - off)]
+                two += q * E[np.uint64(encode(other) - off)]
+            if events % 2:
+                then, p = step(x, a, events - 1)
+                one += p * E[np.uint64(encode(then) - off)]
+            return discount * (one + two)
         return E[np.uint64(encode(step(x, a)) - off)]
 
     @njit(**LOOSE)
@@ -88,19 +91,6 @@ def kernels_of(form: Form, large: bool) -> Kernels:
         own = collect(x, a)
         for k in range(K):
             out[k] = own[k] + look(x, a, E[k], discount, off)
-
-    @njit(**LOOSE)
-    def judge(x, a, now, weights, E, discount, off, best, top, kept):
-        if allowed(x, a):
-            own, value = collect(x, a), look(x, a, E, discount, off)
-            for k in range(K):
-                value += weights[k] * own[k]
-            kept = value if now == a else kept
-            top = a if not value <= best else top  # also where the value is not a number
-            best = value if not value <= best else best
-        return best, top, kept
-
-    every = _written_out(judge, A) if large and A <= WRITTEN_OUT and after is not None else _in_a_loop(judge, A)
 
     @njit(**LOOSE)
     def improve(lo, hi, base, weights, tie, choice, Y, E, discount):
@@ -113,7 +103,15 @@ def kernels_of(form: Form, large: bool) -> Kernels:
         for s in range(lo * inner, hi * inner):
             i = np.uint64(s - off)
             x, now = decode(s), np.int64(choice[i])
-            best, top, kept = every(x, now, weights, E, discount, off, -np.inf, np.int64(0), -np.inf)
+            best, top, kept = -np.inf, 0, -np.inf
+            for a in range(A):
+                if allowed(x, a):
+                    own, value = collect(x, a), look(x, a, E, discount, off)
+                    for k in range(K):
+                        value += weights[k] * own[k]
+                    kept = value if now == a else kept
+                    top = a if not value <= best else top  # also where the value is not a number
+                    best = value if not value <= best else best
             h = 0.0
             for k in range(K):
                 h += weights[k] * Y[k, i]
@@ -182,30 +180,6 @@ def kernels_of(form: Form, large: bool) -> Kernels:
         return 0, 0, 0, 0
 
     return Kernels(inspect, improve, sweep, once, None if after is None else _expectation(form))
-
-
-def _in_a_loop(judge: Any, A: int) -> Any:
-    @njit(**LOOSE)
-    def every(x, now, weights, E, discount, off, best, top, kept):
-        for a in range(A):
-            best, top, kept = judge(x, a, now, weights, E, discount, off, best, top, kept)
-        return best, top, kept
-
-    return every
-
-
-def _written_out(judge: Any, A: int, a: int = 0) -> Any:
-    """The same with every action as a constant of its own: LLVM then folds half of a user's code."""
-    if a == A:
-        return njit(**LOOSE)(lambda x, now, weights, E, discount, off, best, top, kept: (best, top, kept))
-    rest = _written_out(judge, A, a + 1)
-
-    @njit(**LOOSE)
-    def every(x, now, weights, E, discount, off, best, top, kept):
-        best, top, kept = judge(x, a, now, weights, E, discount, off, best, top, kept)
-        return rest(x, now, weights, E, discount, off, best, top, kept)
-
-    return every
 
 
 def _expectation(form: Form) -> Any:
@@ -285,7 +259,7 @@ class Sweeps:
         self.model, self.form = model, model.form
         self.K, self.S, self.inner = model.K, model.S, math.prod(model.space[1:])
         self.discount = model.criterion.discount or 1.0
-        self.kernels = kernels_of(self.form, model.S >= LARGE)
+        self.kernels = kernels_of(self.form)
         self.ranks = Ranks(comm, model.space[0])
         self._refuse_too_large()
         n = thread_count(threads)
@@ -423,7 +397,7 @@ class Sweeps:
         model, facts = self.model, self.facts
         w = [part.to.shape[1] for part in model.noise]
         operations = 2 * (sum(w) + len(w)) + (self.K - 1) * w[0] if w else 2 * model.events + self.K
-        operations += 3 * self.K + 10
+        operations += 3 * self.K + 10 + len(self.starts)
         rate = operations * ROUNDOFF / (1 - operations * ROUNDOFF) + facts.row_error
         return np.asarray(np.abs(weights) @ (2 * size + facts.size)) * rate
 
