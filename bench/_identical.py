@@ -5,7 +5,7 @@
     python -m bench._identical after.json before.json --algos=cl-pri,opsrl --envs=random,machine
 
 Each entry holds two digests: ``play`` of everything that does not depend on the optimum (violations, multipliers, the
-policy handed over), and ``regret`` of the curves that do. Only public names are used, so that the script runs on old
+returned policy), and ``regret`` of the curves that do. Only public names are used, so that the script runs on old
 and new versions of the package alike. With ``--algos`` or ``--envs`` only these are played and compared.
 
 ``mf-pri`` is compared with ``cl-pri`` of older versions with ``memory="none"``.

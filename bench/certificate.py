@@ -4,12 +4,12 @@
 
 On each of four problems 1,000 certificates at level 95 % are made of 500 episodes of one policy each, as many as a run
 of 10,000 episodes has for it. The policies lie between the optimum and the uniform policy, and another one is drawn for
-every certificate, since a certificate has to hold for whatever policy is handed over. A certificate holds if all its
+every certificate, since a certificate has to hold for whatever policy is returned. A certificate holds if all its
 1 + N intervals contain the exact totals. With a true coverage of 95 %, fewer than 928 of 1,000 would have a probability
 below 0.001. Version 0.1 used the empirical Bernstein inequality of Maurer and Pontil (COLT 2009, theorem 4).
 
-Then 1,000 whole runs of cl-pri with drawn signals on each problem. The certificate of the policy that would be handed
-over is checked at the end, and at ten moments of the run: somebody who stops at the worst of them must not be misled
+Then 1,000 whole runs of cl-pri with drawn signals on each problem. The certificate of the policy that would be returned
+ is checked at the end, and at ten moments of the run: somebody who stops at the worst of them must not be misled
 more often than in 5 % of the runs either.
 """
 

@@ -4,7 +4,7 @@
     python -m bench.continuing 1e5                    # shorter runs
     python -m bench.continuing 1e6 cl-pri c-ucrl      # some of the algorithms
 
-Every run is printed as it ends: regret and violation realised, gaps paid, what the policy handed over lacks, and by how
+Every run is printed as it ends: regret and violation realised, gaps paid, what the returned policy lacks, and by how
 much it misses a bound, all with signals scaled to [0, 1]. Then follows the table of docs/algorithms/average.md.
 """
 

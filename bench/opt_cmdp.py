@@ -36,13 +36,13 @@ def main() -> None:
         for name, changes in CASES:
             with ThreadPoolExecutor(2) as pool:
                 errors = np.array(list(pool.map(partial(errors_of, optimum, K, changes), range(SEEDS))))
-            for what, mine in zip(("handed over", "played last"), errors.T, strict=True):
+            for what, mine in zip(("returned", "played last"), errors.T, strict=True):
                 near = f"{int((mine <= NEAR).sum())} of {SEEDS} within {NEAR}"
                 print(f"  {name:15s}  {what}: {near}, median {np.median(mine):.4f}, largest {mine.max():.4f}")
 
 
 def errors_of(optimum: Solution, K: int, changes: dict[str, Any], seed: int) -> tuple[float, float]:
-    """The larger error of value and utility, of the policy handed over and of the one that was played last."""
+    """The larger error of value and utility, of the returned policy and of the one that was played last."""
     cmdp = optimum.cmdp
     learner = learner_of("opt-cmdp")(Spec.of(cmdp, K), preset="theory", **changes)
     learner.run(Source.of(cmdp), stream(seed), K)

@@ -4,7 +4,7 @@
 
 1. `truth`: 200 runs on each of four problems, by three learners that adapt to what they see, with drawn signals and
    delta = 5 %. At six sizes of the same run and at 30 times besides, everything is checked that a certificate states:
-   the bound on the optimum, the totals of the optimal policy, of the uniform one and of the one handed over, and every
+   the bound on the optimum, the totals of the optimal policy, of the uniform one and of the one returned, and every
    interval of the box. A run counts as true only if all of this is true at all these times. With pooled counts the same
    in worlds that are stationary, and in worlds that are only declared to be: there, what is said before the
    contradiction is noticed.
@@ -233,7 +233,7 @@ def stopping(seeds: int = 20, algos: tuple[str, ...] = ("cl-pri", "pac")) -> Non
 
 def cost(sizes: Iterable[tuple[int, int, int, int]] = ((3, 3, 3, 100_000), (5, 20, 3, 100_000), (8, 50, 4, 100_000),
                                                        (20, 100, 5, 100_000))) -> None:  # fmt: skip
-    """CPU time of 50 certificates of the policy that would be handed over, beside that of the run of cl-pri."""
+    """CPU time of 50 certificates of the policy that would be returned, beside that of the run of cl-pri."""
     print(f"{'H,S,A':>12} {'episodes':>9} {'run s':>8} {'50 certificates s':>18} {'share':>7} {'each ms':>8}")
     for H, S, A, K in sizes:
         cmdp = envs.build("random", H=H, S=S, A=A, N=1, conflict=0.5, successors=min(S, 10), seed=1)

@@ -35,7 +35,7 @@ def compile_once() -> None:
     """Let compilations of a function for the same kinds of arguments take turns in all processes that called this.
 
     Only functions that are kept on disk take turns, because only they can be loaded by other processes. Nobody waits
-    for ever: a function is locked before those that it calls, no function calls itself through others, and each has one
+    forever: a function is locked before those that it calls, no function calls itself through others, and each has one
     name. (Functions that are made inside of others, around a user's functions, are not kept and share their names.)
     Numba's own lock, which threads wait for, comes before all of them.
     """

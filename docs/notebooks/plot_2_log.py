@@ -35,7 +35,7 @@ for row in rows[:3]:
 
 # %%
 # Read it, with the bound that the answer shall keep. ``stationary=True`` says that every week works like the first,
-# so that all weeks share their counts. The log is tested for it, and says so if it disagrees.
+# so that all weeks share their counts. The log is tested against it, and a note reports a contradiction.
 
 names = ["episode", "step", "state", "action", "reward", "failures", "next_state"]
 bound = ck.at_most("failures", 0.8)

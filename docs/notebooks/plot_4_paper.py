@@ -43,15 +43,15 @@ for group in study.groups():
 # Extend: another bound
 # ---------------------
 #
-# The largest utility that any policy reaches is 2.09. The closer the bound, the dearer a unit of it, and the
+# The largest utility that any policy reaches is 2.09. The closer the bound, the higher its price, and the
 # smaller the slack that the published algorithm relies on.
 
 for bound in (1.6, 1.8, 2.0, 2.05):
     tighter = cmdp.with_bounds(utility=bound)
     price = ck.solve(tighter).shadow_prices[0]
     run = ck.learn(tighter, "cl-pri", episodes=10_000, seed=1)
-    lacks, misses = run.optimum - run.policy_value, max(0, bound - run.policy_utilities[0])
-    print(f"bound {bound}: price {price:.2f}, optimality gap {lacks:.4f}, violation {misses:.4f}")
+    gap, misses = run.optimum - run.policy_value, max(0, bound - run.policy_utilities[0])
+    print(f"bound {bound}: price {price:.2f}, optimality gap {gap:.4f}, violation {misses:.4f}")
 
 # %%
 # Extend: your own instance
@@ -61,5 +61,5 @@ for bound in (1.6, 1.8, 2.0, 2.05):
 
 for seed in (1, 2, 3):
     run = ck.learn(f"random:S=6,A=3,H=5,slack=0.05,seed={seed}", "cl-pri", episodes=5_000, seed=1)
-    lacks = run.optimum - run.policy_value
-    print(f"random problem {seed}: optimum {run.optimum:.3f}, optimality gap {lacks:.4f}")
+    gap = run.optimum - run.policy_value
+    print(f"random problem {seed}: optimum {run.optimum:.3f}, optimality gap {gap:.4f}")

@@ -1,4 +1,4 @@
-"""Constrained Markov decision processes: solve them exactly, or learn to act in them, and hand over one policy.
+"""Constrained Markov decision processes: solve them exactly, or learn to act in them, and return one policy.
 
 Names are imported on first use, so that ``cmdpkit --help`` answers at once. They are listed once, as imports that only
 type checkers carry out, and read from there.

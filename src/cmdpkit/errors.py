@@ -1,6 +1,6 @@
 """The errors that cmdpkit raises on purpose, and how they show names and values.
 
-Everything that a user can mend is a `CmdpkitError`: a bad model, a bad file, an unknown name, a missing extra. Its
+Every error that the user can fix is a `CmdpkitError`: a bad model, a bad file, an unknown name, a missing extra. Its
 message names the thing, its place, its value, the rule and what to do next. Any other exception is a defect of this
 package, and its traceback is shown.
 
@@ -33,7 +33,7 @@ def remedy(python: str, shell: str) -> str:
 
 
 class CmdpkitError(ValueError):
-    """Something that the user can mend; the message says what, where and how."""
+    """An error that the user can fix; the message names what is wrong, where, and the next step."""
 
     __module__ = "cmdpkit"  # where users find it, and what a traceback calls it
     exit_code = 1  # of the command that ends with this error

@@ -328,7 +328,7 @@ def test_proofs_are_told_in_the_users_units_and_sense():
     assert told.least_known == ((2, "on", "work", 7, pytest.approx(0.2)),)
     assert told.sentence == "at most 2 below the optimum and within its bounds, with probability 90 %"
     doubtful = stated(found._replace(intervals=((1.0, 2.0), (1.7, 2.5))), scales, [cost], 3, names=(["on"], ["a", "b"]))
-    assert doubtful.safe == (None,) and doubtful.sentence.endswith("; it is not proved that it keeps its bounds")
+    assert doubtful.safe == (None,) and doubtful.sentence.endswith("; not proved to meet its bounds")
     hopeless = stated(found._replace(best=-np.inf), scales, [cost], 3)
     assert hopeless.gap is None and hopeless.sentence == "no policy keeps all bounds, with probability 90 %"
 

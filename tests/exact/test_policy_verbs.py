@@ -244,7 +244,7 @@ def test_a_constraint_may_be_called_reward():
 
 def test_a_run_that_may_never_be_over_is_refused_and_not_played_for_ever():
     stays_or_ends = ck.CMDP([[[1.0, 0], [0, 1]], [[0, 1], [0, 1]]], [[1.0, 0], [0, 0]], criterion="total")
-    with pytest.raises(ck.CmdpkitError, match="stays for ever in state 1"):
+    with pytest.raises(ck.CmdpkitError, match="stays forever in state 1"):
         ck.simulate_policy(stays_or_ends, ck.Policy.stationary([[1.0, 0], [1, 0]]), 10)
     assert ck.simulate_policy(stays_or_ends, ck.Policy.stationary([[0.5, 0.5], [1, 0]]), 10).steps == 20  # 2^-20 < 1e-6
 

@@ -188,12 +188,12 @@ def test_exits_that_can_be_avoided_with_rewards_of_both_signs_are_refused_with_t
     P, cost, _ = grid(3, "sides")
     r = -cost
     r[0, 0] = 1.0
-    with pytest.raises(ck.CmdpkitError, match="for ever"):
+    with pytest.raises(ck.CmdpkitError, match="forever"):
         ck.solve(ck.CMDP(P, r, mu=0, criterion="total"))
 
 
 def test_a_bound_that_only_an_endless_policy_meets_is_infeasible():
-    """Reaching the goal costs at least 1 of toll, and whoever stays out pays for every step for ever."""
+    """Reaching the goal costs at least 1 of toll, and whoever stays out pays for every step forever."""
     P = np.zeros((2, 2, 2))
     P[0, 0, 1] = P[0, 1, 0] = P[1, :, 1] = 1
     toll = ck.at_most("toll", 0.5, [[1.0, 0.0], [0, 0]])

@@ -161,7 +161,7 @@ def test_totals_agree_with_scipy_and_endless_models_are_refused():
         assert (answer.utilities >= rho - 1e-8).all()
         assert draws(policies_of(answer)[0]) <= N
     P[0, 0] = np.eye(S)[0]
-    with pytest.raises(CmdpkitError, match="'total', but a policy can stay for ever in state 1"):
+    with pytest.raises(CmdpkitError, match="'total', but a policy can stay forever in state 1"):
         ck.solve(model_of(P, r, g, mu, "total"))
 
 

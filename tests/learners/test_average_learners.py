@@ -329,13 +329,13 @@ def test_theory_plans_every_segment():
     assert learner.plans == math.ceil(600 / learner.params.segment) + (600 % learner.params.segment == 0)
 
 
-# -- what is handed over -----------------------------------------------------------------------------------------------
+# -- what is returned -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["cmdp-psrl", "ucrl-cmdp", "chen-jain-luo"])
 def test_a_policy_that_is_handed_over_does_not_rely_on_a_few_lucky_tries(name):
     # Only state 0 pays. Action 0 leads to either state, as 10,000 tries have shown. Action 1 was tried twice in state 0
-    # and stayed there: a model that believes this would stay in state 0 for ever.
+    # and stayed there: a model that believes this would stay in state 0 forever.
     spec = Spec(1, 2, 2, 1000, np.zeros(0), np.ones((1, 2, 2), dtype=bool), True, criterion="average")
     learner = load(name)(spec)
     let_see(learner, [[[5000, 5000], [2, 0]], [[5000, 5000], [0, 2]]], [[10_000, 2], [0, 0]])

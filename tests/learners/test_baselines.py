@@ -58,7 +58,7 @@ def test_a_user_s_baseline_is_told_in_unit_scale_and_in_the_sense_of_a_utility()
 @pytest.mark.parametrize("algo", SAFE)
 @pytest.mark.parametrize("world", [ModelWorld, lambda cmdp: GymWorld(to_gym(cmdp)), without_model])
 def test_a_safe_algorithm_plays_the_policy_it_was_given_until_it_knows_better(algo, world):
-    """With theory constants that is for ever, so what is earned is the given policy's: 5 sigma, p < 1e-6 a case."""
+    """With theory constants that is forever, so what is earned is the given policy's: 5 sigma, p < 1e-6 a case."""
     cmdp, K = envs.build("paper/synthetic"), 800
     mine = solve(cmdp.with_bounds(utility=2.05)).policy
     w = evaluate(cmdp, mine).w

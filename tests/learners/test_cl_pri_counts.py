@@ -1,4 +1,4 @@
-"""CL-PRI with counts: what it remembers, what it concludes from that, and what it hands over."""
+"""CL-PRI with counts: what it remembers, what it concludes from that, and what it returns."""
 
 import numpy as np
 import pytest

@@ -41,7 +41,7 @@ def one_decision(actions, bound, times=5, noise=0.0, unknown=0):
 
 
 def in_debt(short, left):
-    """The account of a run that fell short, before a policy is handed over; all episodes left can repay."""
+    """The account of a run that fell short, before a policy is returned; all episodes left can repay."""
     return Account(np.array(short), left, 0, np.zeros(len(short)))
 
 

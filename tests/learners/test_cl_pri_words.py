@@ -57,7 +57,7 @@ def test_a_slack_of_a_two_thousandth_is_warned_about():
     P, r, g = rng.dirichlet(np.ones(6), (6, 3)), rng.random((6, 3)), rng.random((6, 3))
     best = ck.solve(ck.CMDP(P, g, horizon=6)).value
     run = learn(ck.CMDP(P, r, g, best - 0.0005 * 6, horizon=6), "cl-pri", episodes=3000)
-    assert one(run.notes, "may miss utility ≥").startswith("the policy handed over")
+    assert one(run.notes, "may miss utility ≥").startswith("the returned policy")
     if run.final("realised_violation")[0] > 0:
         assert one(run.notes, "was missed by")
 
@@ -119,7 +119,7 @@ def test_an_explanation_names_states_and_actions_and_speaks_in_the_users_units()
         (d.step, d.state, a) for d in run.decisions for a in d.probabilities
     }
     assert "state calm, action serve" in run.explain() and "index" not in run.explain()
-    [margin], [wide_margin] = (r.explanation["margin of the policy handed over"] for r in (run, other))
+    [margin], [wide_margin] = (r.explanation["margin of the returned policy"] for r in (run, other))
     assert wide_margin == pytest.approx(40 * margin, rel=0.6) and margin > 0  # in steps of half a standard error
 
 

@@ -1,4 +1,4 @@
-"""The parts of MF-PRI against exact answers: fair samples, honest errors, improvement, what is handed over."""
+"""The parts of MF-PRI against exact answers: fair samples, honest errors, improvement, what is returned."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Model-based learners on small problems: what they hand over, when they plan, and what they say of it."""
+"""Model-based learners on small problems: what they return, when they plan, and what they say of it."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compiled
 @pytest.mark.parametrize("algo", [x for x in MODEL_BASED if x not in SAFE])
 @pytest.mark.parametrize("N", [0, 1, 2])
 def test_a_small_problem_is_learned(algo, N):
-    """Practical settings, any number of constraints, missing actions: what is handed over is near the optimum."""
+    """Practical settings, any number of constraints, missing actions: what is returned is near the optimum."""
     cmdp, K = varied(N), 20_000
     learner = make(algo, cmdp, K)
     played(learner, cmdp, K)
@@ -100,11 +100,11 @@ def test_a_margin_that_no_policy_clears_is_said():
     learner = make("opt-cmdp", cmdp, 500, deterministic=True)
     learner.run(Source.of(cmdp), stream(1), 500)
     assert any("may miss constraint 1 by up to" in str(said) for said in learner.warnings())
-    assert learner.explain()["margin of the policy handed over"][0] > 0
+    assert learner.explain()["margin of the returned policy"][0] > 0
 
 
 def test_opsrl_tries_what_its_baseline_never_does():
-    """Without a bonus on the reward, an arm that the baseline does not pull looks worthless for ever.
+    """Without a bonus on the reward, an arm that the baseline does not pull looks worthless forever.
 
     In that world the baseline's arm pays something in both states, so that an arm without worth is never as good.
     """

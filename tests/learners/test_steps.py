@@ -40,7 +40,7 @@ def test_what_a_policy_lacks_is_its_gaps_and_the_price_of_what_it_exceeds(name):
 
 
 def test_gaps_also_hold_where_states_are_only_passed_through():
-    # State 0 is left for ever by its first step: it may go to 1 for nothing, or to 2 for 0.3. From 2 one must go to 1.
+    # State 0 is left forever by its first step: it may go to 1 for nothing, or to 2 for 0.3. From 2 one must go to 1.
     # In 1 one earns 0.5 (stay) or 0.1 (go to 3 and back, where nothing is earned). By hand: c = 0.5, h(1) = 0.
     P = np.zeros((4, 2, 4))
     P[0, 0, 1] = P[0, 1, 2] = P[2, :, 1] = P[1, 0, 1] = P[1, 1, 3] = P[3, :, 1] = 1

@@ -152,7 +152,7 @@ def test_totals_count_until_absorption():
     P[0, 0] = [1.0, 0.0]
     assert ck.solve(ck.CMDP(P, r, criterion="total")).value == pytest.approx(-1.0), "to stay costs without end"
     r[0, 0] = 1.0
-    with pytest.raises(CmdpkitError, match="can stay for ever in state 1 with action 1"):
+    with pytest.raises(CmdpkitError, match="can stay forever in state 1 with action 1"):
         ck.solve(ck.CMDP(P, r, criterion="total"))
 
 

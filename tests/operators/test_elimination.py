@@ -135,7 +135,7 @@ def test_any_policy_of_a_hostile_model_is_evaluated_as_fractions_say():
         policy = ck.Policy.of(cmdp, pi / pi.sum(axis=1, keepdims=True))
         values, sizes = (exact.values(rational.shown(policy), absolute=x) for x in (False, True))
         if values is None:
-            with pytest.raises(ck.CmdpkitError, match="stays for ever"):
+            with pytest.raises(ck.CmdpkitError, match="stays forever"):
                 ck.evaluate(cmdp, policy)
             continue
         found = ck.evaluate(cmdp, policy)

@@ -1,7 +1,7 @@
 """Problems without a horizon made to break a solver, and what must be true of every answer.
 
 Discounts up to 0.999999, averages with several classes, periodic chains and rooms that are rarely left, totals with
-tiny exits and with exits that a policy can avoid for ever; mixed units, nearly constant signals, huge numbers where
+tiny exits and with exits that a policy can avoid forever; mixed units, nearly constant signals, huge numbers where
 nobody goes or almost never, duplicated and nearly parallel constraints, bounds at the edge of the possible and just
 beyond it. Every instance is small enough for the exact oracle in `stationary_rational`.
 """

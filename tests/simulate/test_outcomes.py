@@ -596,7 +596,7 @@ def test_damaged_outcomes_of_an_npz_file_are_refused(tmp_path):
             r"outcome\('on', 'run'\) returned {'on': 1.0}, expected \[\(probability, next state",
         ),
         (lambda s, a: [(1.0, "on", 1.0)], r"outcome\('on', 'run'\): an outcome has 0 signals, expected 1"),
-        (lambda s, a: [(1.0, "on", 1.0, {})], r"an outcome lacks the signal 'cost'"),
+        (lambda s, a: [(1.0, "on", 1.0, {})], r"an outcome has no value of the signal 'cost'"),
         (lambda s, a: [(1.0, "on", 1.0, {"cots": 1.0, "cost": 0})], r"signal 'cots'; did you mean 'cost'"),
         (lambda s, a: [(1.0, "on", "much", {"cost": 0})], r"reward is 'much', expected a number"),
         (lambda s, a: [(1.0, "on", 1.0, {"cost": math.nan})], r"'cost' is nan, expected a finite number"),

@@ -1,4 +1,4 @@
-"""Push a box out of the way to reach the goal, for ever, and seldom push it where it cannot be moved from.
+"""Push a box out of the way to reach the goal, forever, and seldom push it where it cannot be moved from.
 
 An agent walks through a small room with walls. In its way stands a box, which it pushes if the cell behind is free;
 otherwise, and before a wall, it stays. At the goal everything is put back. Some ways of pushing leave the box in a

@@ -1,6 +1,6 @@
 """A cycle of three states with one choice: the smallest periodic problem.
 
-The states follow each other for ever. At the first one may work or rest. No policy ever forgets where it started, so
+The states follow each other forever. At the first one may work or rest. No policy ever forgets where it started, so
 methods that wait for the distribution of the state to settle never end.
 
 States: 1, 2, 3.

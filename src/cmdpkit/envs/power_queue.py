@@ -1,4 +1,4 @@
-"""Power against delay: set the speed of a server for ever, so that the mean backlog stays within a bound.
+"""Power against delay: set the speed of a server forever, so that the mean backlog stays within a bound.
 
 In every step a job arrives with some probability, unless the buffer is full. The server finishes a job with the
 probability of its rate, and higher rates take more than proportionally more power.

@@ -1,4 +1,4 @@
-"""A rover that goes from start to goal for ever, with a bound on how often it drives into a pit.
+"""A rover that goes from start to goal forever, with a bound on how often it drives into a pit.
 
 A board with pits, on which the rover moves in four directions; off the map it stays where it is. At the goal any action
 brings it back to the start. Every step costs 1 but for the return, so the best long-run average has the shortest round

@@ -2,7 +2,7 @@
 
 What enters: counted transitions, from a log that `cmdpkit.io.logs` has read or from a learner. What leaves: an
 estimated model, limits for its totals, the models that remain possible, tests of the assumptions behind it, and
-policies that can be promised. Nothing here touches files.
+certified policies. Nothing here touches files.
 
 Of learners, in the order of the imports:
 
@@ -12,7 +12,7 @@ Of learners, in the order of the imports:
     boxes         dense estimates, radii around them, the box of kernels these leave, bonuses
     continuing    models, boxes and draws from the counts of one unbroken run
     errors        standard errors of an action's value and of a policy's totals, by the delta method
-    margins       the policy to hand over, with a margin for the error of its own prediction
+    margins       the policy to return, with a margin for the error of its own prediction
     extended      the best policy and the best kernel of a box, for one objective and under constraints
     intervals     simultaneous intervals for the totals of one policy, by betting; the certificate for a user
     within        intervals that hold at all times, and inductions over the models within them

@@ -1,4 +1,4 @@
-"""A certificate from counts alone: how far a policy is from the optimum at most, and whether it keeps its bounds.
+"""A certificate from counts alone: how far a policy is from the optimum at most, and whether it meets its bounds.
 
     intervals   for every transition frequency, start frequency and mean signal, by `anytime_intervals`
     U           the largest v + lam . (w - rho) of any policy in any model within the intervals: no policy within the
@@ -6,7 +6,7 @@
     v_lo, w_lo  the smallest totals of one policy in the models within the intervals, by pessimistic evaluation
 
 The probability that all intervals hold at all times is at least 1 - delta, whatever decided about the actions. On that
-one event every policy, chosen from the data or not, keeps its bounds if w_lo >= rho, and is at most U - v_lo below the
+one event every policy, chosen from the data or not, meets its bounds if w_lo >= rho, and is at most U - v_lo below the
 optimum (docs/theory/guarantees.md, Lemma A and Statement 11). In a world that is declared stationary all steps share
 their intervals. In one that is declared noiseless, one visit tells the signals. Rounding is added to U and subtracted
 from the lower totals.

@@ -1,6 +1,6 @@
 """Models made of the counts of one unbroken run: their mean, a draw from those left plausible, or a box of kernels.
 
-The mean has no transition that was not seen of the action itself. Smoothed for ever, it would let policies rely on
+The mean has no transition that was not seen of the action itself. Smoothed forever, it would let policies rely on
 transitions that do not exist; never smoothed, it would not prepare them for what has been rare so far.
 
 A world that begins again with probability e after each step is one whose kernel is (1 - e) P + e mu: a box is moved and
@@ -60,7 +60,7 @@ def proven_model(seen: Seen) -> Model | None:
 
     Of a state that was visited n times, actions that were tried fewer than sqrt(n) times count as the worst there are:
     they serve to get away where nothing else does. An action that was tried twice and stayed twice would otherwise
-    count as one that stays for ever.
+    count as one that stays forever.
     """
     return cautious_model(seen, seldom=0)
 
@@ -111,7 +111,7 @@ def drawn_model(seen: Seen, rng: Stream, *, unsure: int, few: int, prior: float)
 def with_patience(model: Model, seen: Seen, steps: float) -> Model:
     """The average-reward model with an effective horizon of `steps`, which starts where the run has been.
 
-    In the long run it costs nothing to wait, so that a plan may take for ever to get to a promising place, or divide
+    In the long run it costs nothing to wait, so that a plan may take forever to get to a promising place, or divide
     its time between places that it never leaves. With a new start from one of the states so far, after each step with
     probability 1 / `steps`, both cost what they cost in a run.
     """

@@ -1,4 +1,4 @@
-"""From a log of past decisions to a model, its coverage, and policies that can be promised: `from_log`."""
+"""From a log of past decisions to a model, its coverage, and certified policies: `from_log`."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Estimate(Shown):
         return OffPolicyEvaluation(self.cmdp, confidence, ranges[0], tuple(ranges[1:]), unknown, condition, self.notes)
 
     def certificate(self, policy: Any, confidence: float = 0.95) -> Certificate:
-        """What the log proves about a policy: how far it is from the optimum, and whether it keeps its bounds.
+        """What the log proves about a policy: how far it is from the optimum, and whether it meets its bounds.
 
         It holds for any policy, also one that was chosen from this log, at whatever time the log was closed and however
         its actions were decided about. The price is that it is wider than `evaluate`. The range of every signal must be
@@ -200,7 +200,7 @@ def from_log(
     bad: str = "error",
     duplicates: str = "error",
 ) -> Estimate:
-    """What a log of past decisions says: a model, how far it can be trusted, and policies that can be promised.
+    """What a log of past decisions says: a model, how far it can be trusted, and certified policies.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def from_log(
         certificates count states that the log never met, in which the worst of the range goes on to the end; where a
         range is missing, and for averages, promises hold on the condition that there are no such states
     bad : with "drop episodes", episodes with mistakes are left out; `Estimate.cleaned` says which kinds and how many
-    duplicates : with "drop", a row that stands there twice counts once
+    duplicates : with "drop", duplicate rows are removed
 
     A state in which no action was ever recorded, though an episode ended there before its last step, is one in which
     the episode is over.

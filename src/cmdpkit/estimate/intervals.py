@@ -92,7 +92,7 @@ class Certificate:
 
     @property
     def sentence(self) -> str:
-        """How far the policy is from the optimum and whether it keeps its bounds, in words; empty if neither is known.
+        """How far the policy is from the optimum and whether it meets its bounds, in words; empty if neither is known.
 
         A policy that is not proved to be within its bounds may also be better than the optimum within them.
         """
@@ -104,7 +104,7 @@ class Certificate:
         if self.gap is None:
             return ""
         kept = " and within its bounds" if self.safe and self.within_bounds else ""
-        doubt = "" if self.within_bounds else "; it is not proved that it keeps its bounds"
+        doubt = "" if self.within_bounds else "; not proved to meet its bounds"
         return f"at most {self.gap:.3g} below the optimum{kept}, {with_level}{doubt}"
 
     def to_dict(self) -> dict[str, Any]:

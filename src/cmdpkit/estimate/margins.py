@@ -1,4 +1,4 @@
-"""The policy to hand over: the best one of the estimated model, with a margin for the error of its own prediction."""
+"""The policy to return: the best one of the estimated model, with a margin for the error of its own prediction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cmdpkit.model.transitions import FloatArray
 
 
 class HandOver(NamedTuple):
-    """The policy to hand over and what its margin covers."""
+    """The policy to return and what its margin covers."""
 
     plan: Plan
     margin: FloatArray  # [N]: by how much it was asked to clear the bounds

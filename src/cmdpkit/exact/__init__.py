@@ -10,7 +10,7 @@ random numbers or touches files, and models are never changed. In the order of t
     sources           columns of models with a horizon, by backward induction, and `columns_of`, which knows both
     solution          what `solve` returns, or what it tells the user if no policy meets all bounds
     solver            `solve`, which puts all of these together, and what it reports on the way
-    one_class         long-run averages by one policy that can be run for ever
+    one_class         long-run averages by one policy that can be run forever
     tradeoff, diagnosis   how far bounds can be moved, and what each of them costs
     comparison        given policies next to the optimum, and why the optimum decides as it does
     large             models by functions, which are solved without storing them

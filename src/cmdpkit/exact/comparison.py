@@ -220,7 +220,7 @@ def explain(cmdp: CMDP, state: Name, step: int | None = None, policy: Policy | N
     found = solve_fully(cmdp)
     if not isinstance(found.policy, Policy):
         raise CmdpkitError(
-            "the optimum is a draw among several policies, each of which is kept for ever, so that no action has one "
+            "the optimum is a draw among several policies, each of which is kept forever, so that no action has one "
             "value; cmdpkit.compare_policies(cmdp, {...}) says what policies of your own are worth"
         )
     shown = found.policy if policy is None else policy

@@ -52,7 +52,7 @@ class Diagnosis(Shown):
 
     reachable: int  # how many pairs of a step and a state some policy reaches
     pairs: int  # how many such pairs there are, H * S
-    slater_slack: float  # all bounds can be exceeded by this much at once; negative if the problem is infeasible
+    slater_slack: float  # the margin with which all bounds can be met at once; negative if infeasible
     ranges: tuple[TotalRange, ...]  # [N], how far each bound can be moved
     solution: Solution | None  # None if the problem is infeasible
     infeasible: Infeasible | None  # why it is infeasible, if it is

@@ -30,7 +30,7 @@ def configured(
     ``solver`` is "simplex" or "ipm" (interior point with crossover). The tolerance holds for primal and dual
     feasibility; HiGHS takes no smaller one than 1e-10. ``primal`` asks for the primal simplex, which keeps an old basis
     when columns are added. After ``iterations`` simplex steps it gives up: on programs whose numbers are far apart the
-    simplex method can go round in circles for ever.
+    simplex method can go round in circles forever.
     """
     options: dict[str, Any] = {"output_flag": False, "solver": solver, "run_crossover": "on"}
     options |= {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}

@@ -1,4 +1,4 @@
-"""Long-run averages by one policy that can be run for ever: a single recurrent class, and few draws.
+"""Long-run averages by one policy that can be run forever: a single recurrent class, and few draws.
 
 The optimum under bounds may divide its time between several classes of states that it never leaves, or settle in one of
 them by chance. The long-run averages of a run then depend on luck. The averages of a policy with one recurrent class do

@@ -1,6 +1,6 @@
 """What `solve` returns: a policy with its values, prices and a proof of how good it is.
 
-If no policy meets all bounds it raises `Infeasible`: the best compromise, and which bounds exclude each other.
+If no policy meets all bounds it raises `Infeasible`: the best compromise, and which bounds conflict.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class StationarySolution(Solution):
 
 
 class Infeasible(CmdpkitError):
-    """No policy meets all bounds. The error carries the best compromise and the bounds that exclude each other."""
+    """No policy meets all bounds. The error carries the best compromise and the bounds that conflict."""
 
     __module__ = "cmdpkit"
     exit_code = 3
@@ -214,7 +214,7 @@ def _told_apart(bound: float, best: float) -> tuple[str, str]:
 
 
 def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
-    """The error for a model whose bounds exclude each other, with an irreducible set of those that do."""
+    """The error for a model whose bounds conflict, with an irreducible set of those that do."""
     rho = pool.scaled(cmdp.rho)
     t, weights, y = pool.reach(rho, np.ones(cmdp.N))
     compromise = pool.source.policy(pool.parts(weights), pool.columns[-1], rho + t - EXTRA_LOWERING).policy

@@ -149,7 +149,7 @@ def solve(
     bridge : for long-run averages whose optimum no single policy attains, the share of time that a policy near it may
         lose (1e-4 unless given)
     one_class : for long-run averages, True for a policy with one recurrent class that draws in few states. It can be
-        run for ever, and its averages do not depend on luck. ``one_class`` of the solution is its cost. If the policy
+        run forever, and its averages do not depend on luck. ``one_class`` of the solution is its cost. If the policy
         has to move between several classes of the optimum, it does so in a share ``bridge`` of its time
     threads : how many threads column generation uses for large models with a horizon; all cores unless given. The
         solution does not depend on it

@@ -66,7 +66,7 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
         try:
             worst = -c.sign * solve_fully(subject_to(cmdp, [], -g)).value + 0.0
             best = c.sign * solve_fully(subject_to(cmdp, [], g.copy())).value + 0.0
-        except CmdpkitError:  # a total that policies can collect for ever has no worst
+        except CmdpkitError:  # a total that policies can collect forever has no worst
             worst = -c.sign * np.inf
     try:
         free = indifferent(cmdp, n, threads)

@@ -32,8 +32,8 @@ WORDING = {
         doubtful=True,
     ),
     "not cleared": Wording(
-        "the policy handed over may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's "
-        "own error was out of reach or too dear, and more episodes would narrow that margin"
+        "the returned policy may miss {constraint} by up to {by}: clearing it by the whole margin for the policy's "
+        "own error was out of reach or cost too much, and more episodes would narrow that margin"
     ),
     "missed": Wording("{constraint} is missed by {by} per episode, at a price of {price} per unit", doubtful=True),
     "missed on average": Wording(
@@ -51,8 +51,8 @@ WORDING = {
         "repaid"
     ),
     "repaid dearly": Wording(
-        "what is owed against {constraint} is repaid at a price of {price} of reward per unit; a lower repay_price "
-        "would leave such debts as they are"
+        "repaying the shortfall on {constraint} costs {price} of reward per unit; a lower repay_price "
+        "would leave it unpaid"
     ),
     "price at its limit": Wording("the price of {constraint} is at its limit lam_max = {figure:g}", doubtful=True),
     "pruned too far": Wording("the policies left by pruning miss {constraint} by {by} per episode", doubtful=True),

@@ -17,7 +17,7 @@ told a safe policy, so it explores with all allowed actions alike. Hence nothing
 stay in [0, 1] when b is added or subtracted; t is the step at which the plan is made, in the paper the one at which the
 episode began. Where no policy of the estimated model meets the bounds with pessimistic utilities, the plan is the
 policy that misses the worst bound by least; the paper goes on with the safe policy until there is one. The policy
-handed over has pessimistic utilities and observed rewards. "practical" has h = 4 S and 0.01 b, the best of three
+returned has pessimistic utilities and observed rewards. "practical" has h = 4 S and 0.01 b, the best of three
 settings on development problems (`bench/history/settings.md`, in a clone); the public code of arXiv 2405.19017
 has a fixed h, b = 0.1 / sqrt(n) and uniform exploration. "theory" has the same h, which the paper leaves open, and b as
 printed.

@@ -24,7 +24,7 @@ Departures. Reward and costs are known in the paper; here signals are the observ
 Where no kernel of the box has a policy within the bounds, the plan is the pair that misses them least. span_n is the
 parameter `span` times L for all n, 0 unless told otherwise, as in the public code of arXiv 2405.19017; with 0 the
 bounds are those of every segment, which is stricter than the paper from bad states. In a discounted problem the box is
-that of the world that begins again. The policy handed over is the best one of the mean model that does not rely on luck
+that of the world that begins again. The returned policy is the best one of the mean model that does not rely on luck
 (`proven_model` of `cmdpkit.estimate.continuing`). "practical": L = 50; c = 1e-6; an action that was tried `few` times
 leads only where it has led to. L and c are the best of four settings on development problems
 (`bench/history/settings.md`, in a clone). Plans may lack a reward of `gap` per step. And a plan serves later segments

@@ -18,7 +18,7 @@ problems are learned with a new start after each step with probability 1 - disco
 of the drawn model. "practical": once a pair was tried `few` times, the prior is only on states to which some action has
 led from the same state; with a prior on all states drawn models of a queue jump, and often have no policy within the
 bounds. With both presets the signals of an action count as 1, the best there is, until it was tried `unsure` times. The
-policy handed over, of which the paper does not speak is the best one of the mean model that does not rely on luck
+returned policy, of which the paper does not speak is the best one of the mean model that does not rely on luck
 (`proven_model` of `cmdpkit.estimate.continuing`).
 """
 

@@ -1,7 +1,7 @@
 """What a learner is: the base class of all algorithms, ours and everybody else's.
 
 A learner that says how it begins an episode (`first`), goes on (`next`), ends it (`last`) and which policy it would
-hand over (`recommend`) is complete: this class drives it on a simulator, saves and restores it, and gives everything
+return (`recommend`) is complete: this class drives it on a simulator, saves and restores it, and gives everything
 else a default. A learner may also have a compiled `run`; then `cmdpkit.testing.check_learner` shows that it does the
 same as the four methods, to the bit.
 """
@@ -116,7 +116,7 @@ class Learner(Saved, ABC):
 
     @abstractmethod
     def recommend(self) -> FloatArray:
-        """The policy pi [H, S, A] to hand over now."""
+        """The policy pi [H, S, A] to return now."""
 
     # -- what has a default --------------------------------------------------------------------------------------------
 

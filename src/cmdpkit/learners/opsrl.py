@@ -9,7 +9,7 @@ Needs, output, effort and symbols are those of DOPE.
 Departures: those of DOPE. The objective is inferred from the published code, without the text of the first version. Its
 theory assumes that rewards are known. Here they are not, so the reward gets the bonus (3 H / slack_b) beta_l, as in
 DOPE: without it, an action that the baseline never takes has estimated reward 0 and a pessimistic utility. It is then
-never tried, and the regret grows linearly for ever.
+never tried, and the regret grows linearly forever.
 "practical": as that of DOPE, with bonus = 1.
 """
 

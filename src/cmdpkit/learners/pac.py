@@ -1,4 +1,4 @@
-"""PAC: explore where least is known, and hand over a policy that is proved to be feasible and nearly optimal.
+"""PAC: explore where least is known, and return a policy that is proved to be feasible and nearly optimal.
 
     EXPLORE    play the actions of largest X[h,s,a] = min(H-h, b + the largest expectation within the intervals of
                max_a' X[h+1, ., a']), where b is the largest width of a signal plus (H-h-1) min(1, half the sum of the
@@ -6,7 +6,7 @@
     HAND OVER  of plans of the estimated model with tightened bounds, those that are proved to keep the bounds, and of
                these the one with the largest proved value (`Certifier.safe_policy`)
 
-With ``stop="gap=EPS"`` the run ends when the certificate proves that the policy keeps its bounds and is at most EPS
+With ``stop="gap=EPS"`` the run ends when the certificate proves that the policy meets its bounds and is at most EPS
 below the optimum. Rewards do not guide the exploration, which improves what is known about all policies at once; a
 learner that looks for the optimum of one problem may need fewer episodes for that one.
 

@@ -2,7 +2,7 @@
 
 Moskovitz, O'Donoghue, Veeriah, Flennerhag, Singh, Zahavy, "ReLOAD: Reinforcement Learning with Optimistic
 Ascent-Descent for Last-Iterate Convergence in Constrained MDPs" (ICML 2023, arXiv 2302.01275), brought to finite
-horizons. Plain ascent in the policy and descent in the prices circle around the saddle point for ever; a step along
+horizons. Plain ascent in the policy and descent in the prices circle around the saddle point forever; a step along
 twice the current gradient minus the one before settles there:
 
     pi <- pi exp(eta (2 G - G_before)),   lam_n <- [lam_n + eta_lam (2 d_n - d_n_before)]_+,

@@ -22,7 +22,7 @@ Departures of "practical": H = 10, frames of sqrt(T) steps, chi = 2, eta = 1, ep
 queues are driven by the utilities that were realised; after a frame the visits are multiplied by 0.85 instead of being
 forgotten, and the values are raised by 0.001 H (1 - t / T) instead of being set to H, which tries everything again now
 and then. H, eta and the lift are the best of 27 settings on development problems
-(`bench/history/settings.md`, in a clone). Both presets hand over the shares of actions in the second half of the
+(`bench/history/settings.md`, in a clone). Both presets return the shares of actions in the second half of the
 run. H must exceed the time that the process needs to forget where it began, because what is learned is a discounted
 problem.
 

@@ -23,7 +23,7 @@ Departures. Signals are the observed means, and 1 where nothing was seen (that t
 memory). Where no kernel of the box has a policy within the bounds, the paper plays any policy (memory); here it is the
 one that misses the worst bound by least. The bounds cannot be loosened to trade the regret of one constraint for that
 of another, as the paper allows. In a discounted problem the box is that of the world that begins again. The policy
-handed over is the best one of the mean model that does not rely on luck (`proven_model` of
+returned is the best one of the mean model that does not rely on luck (`proven_model` of
 `cmdpkit.estimate.continuing`). "practical": c = 1e-4; an epoch lasts until the visits of some action in some
 state have doubled; and an action that was tried `few` times leads only where it has led to: a full queue that is not
 served would otherwise be believed to empty itself, however seldom. c and few are the best of four settings on

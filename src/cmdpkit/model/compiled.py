@@ -154,7 +154,7 @@ class CodeOnDisk(NullCache):
         try:
             found = file.load(CODE)
             return None if found is None else CompileResult._rebuild(target_context, *found[1])
-        except Exception:  # a damaged file, which is written anew
+        except Exception:  # a damaged file, which is written again
             with suppress(OSError):
                 file.flush()
             return None
@@ -301,7 +301,7 @@ def _folder_of_this_process() -> Path:
     os.environ["NUMBA_CACHE_DIR"] = folder  # for processes that this one starts
     print(
         "note: compiled code cannot be kept, as neither the folder of cmdpkit nor your cache folder can be written; "
-        "every command compiles anew. Set NUMBA_CACHE_DIR to a folder of your own to keep it.",
+        "every command compiles again. Set NUMBA_CACHE_DIR to a folder of your own to keep it.",
         file=sys.stderr,
     )
     return Path(folder)

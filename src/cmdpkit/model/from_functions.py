@@ -135,7 +135,7 @@ def build(described: Description) -> CMDP:
 
 
 def _check_functions(described: Description, constraints: tuple[Constraint, ...]) -> None:
-    """Refuse a description that lacks a function, or that says the same thing twice."""
+    """Refuse a description without one of its functions, or with something given twice."""
     if described.outcome is None:
         for what in ("step", "reward"):
             if getattr(described, what) is None:

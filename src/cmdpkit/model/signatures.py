@@ -251,7 +251,7 @@ class OutcomeRows(Successors):
             missing = [name for name in self.names if name not in given]
             if missing:
                 raise CmdpkitError(
-                    f"an outcome lacks the signal {quoted(missing[0])}, expected one of every constraint"
+                    f"an outcome has no value of the signal {quoted(missing[0])}, expected one of every constraint"
                 )
             signals = [given[name] for name in self.names]
         if len(signals) != len(self.names):

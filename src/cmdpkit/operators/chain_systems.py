@@ -295,7 +295,7 @@ def _refine(
     if best[0] > USABLE:
         raise CmdpkitError(
             f"this chain of {S:,} states is left too rarely to be evaluated: after {ROUNDS} rounds of iteration its "
-            f"equations still miss by {best[0]:.1g} (relative). Merge states that are hardly ever left, or use a "
+            f"equations still miss by {best[0]:.1g} (relative). Merge states that are rarely left, or use a "
             "smaller discount"
         )
     return best[1], best[2]

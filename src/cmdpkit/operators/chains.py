@@ -342,7 +342,7 @@ def _visits(cmdp: CMDP, P: sparse.csr_array) -> FloatArray:
     for members, mass in classes:
         if not absorbed[members].any() and mass > 0:
             raise CmdpkitError(
-                f"this policy stays for ever in state {cmdp.states[int(members[0])]!r} with probability {mass:.6g}, so "
+                f"this policy stays forever in state {cmdp.states[int(members[0])]!r} with probability {mass:.6g}, so "
                 "its total is not finite; choose another policy, or a discount instead of the criterion 'total'"
             )
     recurrent = np.zeros(cmdp.S, dtype=bool)

@@ -6,7 +6,7 @@ exact expectations under the policies that were played; the "strong" ones add up
 the strong violation is the largest at any time), and the "realised" ones what was observed. "gaps_paid" adds up what
 the actions of a run without episodes lose against the optimum at its prices. "unsafe_episodes" counts the episodes
 whose policy misses a bound in expectation. Worlds without a model have "realised_reward" and "realised_utility"
-instead. "certified_gap" is no sum: it is how far below the optimum the policy to hand over was at most, as the counts
+instead. "certified_gap" is no sum: it is how far below the optimum the policy to return was at most, as the counts
 proved when that was last looked at, and before anything was proved the range that values can have. All figures are in
 the user's units. Positive regret is bad, and a positive violation means that a bound was missed, whether it is an "at
 least" or an "at most".

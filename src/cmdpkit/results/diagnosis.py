@@ -203,13 +203,13 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
 
 
 def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:
-    """What a diagnosis says first: sizes, what can be reached, where one can stay for ever, feasible starts."""
+    """What a diagnosis says first: sizes, what can be reached, where one can stay forever, feasible starts."""
     text = Text.assemble((label(name), "bold"), f" is valid: {cmdp.criterion}, {', '.join(sizes(cmdp))}.\n")
     text.append(f"{found.reachable:,} of {found.pairs:,} states can be reached.")
     if cmdp.criterion.kind == "average":
         inside = sum(len(part) for part in found.components)
         parts = counted(len(found.components), "end component")
-        text.append(f"\nOne can stay for ever in {parts} with {counted(inside, 'state')}")
+        text.append(f"\nOne can stay forever in {parts} with {counted(inside, 'state')}")
         passed = found.reachable - inside
         text.append(f"; the other {passed:,} are only passed through." if passed else ".")
         if len(found.components) > 1:

@@ -296,7 +296,7 @@ def _policies(found: StationarySolution) -> list[RenderableType]:
         return [draws(found), EMPTY_LINE, _policy_table(found.cmdp, found.policy, found.occupancy[0])]
     parts: list[RenderableType] = []
     for weight, policy in zip(found.policy.weights.tolist(), found.policy.policies, strict=True):
-        title = Text(f"Drawn at the start with probability {percent(weight)}, and kept for ever:")
+        title = Text(f"Drawn at the start with probability {percent(weight)}, and kept forever:")
         parts += [title, _policy_table(found.cmdp, policy, occupancy(found.cmdp, policy)[0]), EMPTY_LINE]
     return parts[:-1]
 

@@ -158,7 +158,7 @@ def _phase(active: ActiveRun) -> str:
 
 
 def certificate_of(world: World, learner: Learner) -> Certificate | None:
-    """What the learner can prove about the policy that it would hand over now, in the user's units and names."""
+    """What the learner can prove about the policy that it would return now, in the user's units and names."""
     found = learner.certificate()
     if found is None:
         return None

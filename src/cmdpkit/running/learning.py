@@ -1,6 +1,6 @@
 """Learning: an algorithm acts in a world, is watched, and can be stopped and resumed at any point.
 
-The length of a run is given in advance (``episodes``, or ``steps`` in a world without episodes), or nobody knows it
+The length of a run is given in advance (``episodes``, or ``steps`` in a world without episodes), or it is not fixed
 (*anytime*, ``stop``). An anytime run that is continued is, to the bit, the run that was longer from the start.
 
 All functions here state a `Request` and have it played by `playing.play`, or by `playing.keep` if there is a folder.
@@ -71,9 +71,9 @@ def learn(
     episodes, seed : length of the run, and the seed of all its random numbers
     steps : instead of ``episodes``, the length of the run in a model without a horizon (long-run averages, discounted
         totals), which is one run of single steps. Regret and violation are then sums over steps.
-    stop : instead of ``episodes`` or ``steps``, when to stop a run of which nobody knows the length: after a number of
-        them, after a time ("60s", "10min", "2h"), when a function of the `Progress` returns True, or, with episodes,
-        when the certificate proves that every bound is kept ("certified"), that every bound is kept and the policy is
+    stop : instead of ``episodes`` or ``steps``, when to stop a run whose length is not fixed in advance: after a number
+        of them, after a time ("60s", "10min", "2h"), when a function of the `Progress` returns True, or, with episodes,
+        when the certificate proves that every bound is met ("certified"), that every bound is met and the policy is
         no further below the optimum than a number ("gap=0.05", or "gap=1%" of the range that values can have), or that
         no interval is wider than a number ("width=0.1"). Such a run can be continued with `cmdpkit.continue_run`.
         Algorithms that must know the length refuse it.

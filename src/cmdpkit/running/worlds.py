@@ -188,7 +188,7 @@ class StepWorld(ModelWorld):
         if self.criterion == "discounted":
             self.notes += (
                 f"regret and violation are per step, which is totals times {1 - (criterion.discount or 0):g}; the run "
-                "begins anew with this probability after each step",
+                "starts again with this probability after each step",
             )
 
     def begin(self) -> None:

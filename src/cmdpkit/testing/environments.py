@@ -126,7 +126,7 @@ def builds_are_the_same_model(one: CMDP, two: CMDP) -> None:
 
 
 def it_is_solved_or_infeasible(cmdp: CMDP) -> None:
-    """The exact solver finds an optimum, or says which bounds exclude each other."""
+    """The exact solver finds an optimum, or names the bounds that conflict."""
     try:
         solve_fully(cmdp)
     except Infeasible as error:

@@ -346,7 +346,7 @@ def it_can_explain_itself_in_a_record(case: Case) -> None:
     expect(not missing, f"After a run, {'; '.join(missing)}.")
 
 
-def it_does_the_same_where_nobody_knows_how_long(case: Case) -> None:
+def anytime_run_matches_fixed_length(case: Case) -> None:
     """A learner that says it can go on for any time keeps the promises about pieces, states and steps there too.
 
     With some parameters it may refuse to do so.
@@ -376,7 +376,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         it_is_blind_to_what_it_has_not_seen,
         a_source_of_another_size_is_refused,
         it_can_explain_itself_in_a_record,
-        it_does_the_same_where_nobody_knows_how_long,
+        anytime_run_matches_fixed_length,
     )
 }
 # These bring models of their own, so one problem is enough.

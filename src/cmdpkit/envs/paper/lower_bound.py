@@ -1,6 +1,6 @@
 """The lower-bound instance: one early choice between reward and utility, between two problems hard to tell apart.
 
-The only decision that matters is the first. Action u leads to reward for ever, action v to utility for ever: a lot
+The only decision that matters is the first. Action u leads to reward forever, action v to utility forever: a lot
 of it with probability p, half as much otherwise. How often v must be played depends on p, so instances with p = 1/2
 and p = 1/2 + 1/sqrt(K) have optima a constant times 1/sqrt(K) apart, and K episodes cannot tell which one they see.
 

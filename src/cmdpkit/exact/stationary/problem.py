@@ -1,7 +1,7 @@
 """A stationary constrained problem as arrays: its actions as rows, cut to the states that matter.
 
 An *end component* is a set of states with actions that never leave it and connect all of it: a policy can stay there
-for ever. Every policy ends in one with probability 1, so the maximal ones, which are disjoint, are where long-run
+forever. Every policy ends in one with probability 1, so the maximal ones, which are disjoint, are where long-run
 averages are earned.
 """
 
@@ -232,7 +232,7 @@ class StationaryProblem(NamedTuple):
     shape: tuple[int, int]  # S, A of the whole model
     endless: bool = False  # whether a policy need not be absorbed ("total" only); then every step costs something
     blur: int = 0  # exits are wrong by this many roundings more than usual
-    ends: bool = False  # whether the criterion is a total, so that no run stays anywhere for ever
+    ends: bool = False  # whether the criterion is a total, so that no run stays anywhere forever
 
 
 def problem_of(arrays: Arrays) -> StationaryProblem:
@@ -294,7 +294,7 @@ def _checked_endless(arrays: Arrays, rows: ComponentRows, X: FloatArray, states:
     named = ", ".join(repr(state_names[int(s)]) for s in here[:5]) + (" ..." if len(here) > 5 else "")
     actions = ", ".join(repr(action_names[int(a)]) for a in np.unique(rows.pair[inside] % A)[:5])
     raise CmdpkitError(
-        f"criterion is 'total', but a policy can stay for ever in state {named} with action {actions}, so totals need "
+        f"criterion is 'total', but a policy can stay forever in state {named} with action {actions}, so totals need "
         "not be finite; that is allowed only if absorption can be reached from everywhere, every step has a negative "
         "reward, and no step adds to a utility (costs are 0 or more). Make a state absorbing (self-loops without "
         "reward and signals) or use a discount"

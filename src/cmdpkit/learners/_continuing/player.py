@@ -253,7 +253,7 @@ class Player(Learner):
         return {"plans": self.plans, "plans that could not meet the bounds": self.impossible}
 
     def warnings(self) -> tuple[str | Note, ...]:
-        """That the policy handed over may end in one of several parts of the world, by the transitions seen so far."""
+        """That the returned policy may end in one of several parts of the world, by the transitions seen so far."""
         model = mean_model(self.seen())
         if model is None or model.kind != "average":
             return ()
@@ -262,6 +262,6 @@ class Player(Learner):
         if len(classes) < 2:
             return ()
         return (
-            f"by the transitions seen so far, the policy handed over ends in one of {len(classes)} sets of states that "
+            f"by the transitions seen so far, the returned policy ends in one of {len(classes)} sets of states that "
             "it never leaves; its long-run averages are means over these, and a single run has those of one of them",
         )

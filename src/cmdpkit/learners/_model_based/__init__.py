@@ -10,7 +10,7 @@ Counts, estimates, confidence boxes and planning in a box are in `cmdpkit.estima
 
 Departures of all from their papers: utilities instead of costs, N of them; rewards, utilities and the start
 distribution are unknown too, the latter with a box or a bonus of its own. Planners do not plan before every episode, as
-the papers do, but when a count has doubled, or by need in "practical" (`cadence`). What optimistic planners hand over
+the papers do, but when a count has doubled, or by need in "practical" (`cadence`). What optimistic planners return
 is the best policy of the estimated model, without optimism and with a margin for its own error. The settings of
 "practical" that a file names without a reason are the best of 12 by the common rule of choice
 (docs/algorithms/model-based.md).

@@ -1,6 +1,6 @@
 """Learners that change their policy and their prices a little after every episode.
 
-Their guarantees are about the average of all policies played, so what they hand over is a mixture: the policy that
+Their guarantees are about the average of all policies played, so what they return is a mixture: the policy that
 chooses, in every state at every step, as the policies of the last half to three quarters of the run did when they came
 there.
 

@@ -1,6 +1,6 @@
 """Learners that estimate the model, plan, and play the plan until they know enough for a better one.
 
-Optimistic planners explore by optimism. The policy that they hand over is another one: the best of the estimated model
+Optimistic planners explore by optimism. The policy that they return is another one: the best of the estimated model
 among actions that were tried, which clears the bounds by a margin for the standard error of its own prediction. An
 optimum of an estimated model meets a bound exactly there, and hence misses it in truth in about half of all cases. The
 margin is that of CL-PRI (`cmdpkit.estimate.margins`). Safe planners play a known safe policy, the baseline, until they
@@ -186,7 +186,7 @@ class Planner(Replanning):
 
 
 class OptimisticPlanner(Planner):
-    """A planner whose plans are too good to be true, so that it hands over another policy."""
+    """A planner with optimistic plans, which therefore recommends a different policy."""
 
     params: WithMargin
 
@@ -200,7 +200,7 @@ class OptimisticPlanner(Planner):
         return pi
 
     def warnings(self) -> tuple[str | Note, ...]:
-        """Bounds that the last plan found out of reach, or that the policy to hand over may miss."""
+        """Bounds that the last plan found out of reach, or that the policy to return may miss."""
         said = super().warnings()
         if self.plan_log.last_infeasible:
             said += (Note("no plan"),)
@@ -210,7 +210,7 @@ class OptimisticPlanner(Planner):
         return (*said, *(Note("not cleared", int(n), by=float(short[n])) for n in np.flatnonzero(short)))
 
     def explain(self) -> dict[str, Any]:
-        """How planning went, and the margin of the policy that would be handed over now, in unit scale."""
+        """How planning went, and the margin of the policy that would be returned now, in unit scale."""
         if not self.plan_log.plans:
             return super().explain()
         allowed = self.spec.allowed
@@ -220,7 +220,7 @@ class OptimisticPlanner(Planner):
         return {
             **super().explain(),
             "cells never tried": f"{cells - tried} of {cells}",
-            "margin of the policy handed over": UnitTotals(margin.round(6).tolist()),
+            "margin of the returned policy": UnitTotals(margin.round(6).tolist()),
         }
 
     def _covering_plan(self) -> tuple[BoolArray, HandOver]:

@@ -47,9 +47,9 @@ class Planning(PlannerSettings):
 
 @dataclass(frozen=True)
 class WithMargin(Planning):
-    """Settings of planners that hand over a policy with a margin for its own error."""
+    """Settings of planners that return a policy with a margin for its own error."""
 
-    margin: float = not_negative(1.0)  # of the policy handed over: times what the error of its own prediction asks for
+    margin: float = not_negative(1.0)  # of the returned policy: times what the error of its own prediction asks for
     tried: int = at_least_one(3)  # it uses no action with fewer observations, if it can do without; ours
 
 
@@ -62,7 +62,7 @@ class SafePlanning(Radii, Planning):
 
 @dataclass(frozen=True)
 class MarginWithRadii(Radii, WithMargin):
-    """Settings of planners that have separate radii and hand over a policy with a margin."""
+    """Settings of planners that have separate radii and return a policy with a margin."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,8 @@ def on_bonus(spec: Spec, bonus: float) -> tuple[str, ...]:
         return ()
     return (
         f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which its bonus is still "
-        f"{bonus:.3g} times what a step can earn at most: values promise everything and mean little",
+        f"{bonus:.3g} times what a step can earn at most: the optimistic values are at their ceiling and carry no "
+        "information",
     )
 
 

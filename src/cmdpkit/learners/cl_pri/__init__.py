@@ -1,6 +1,6 @@
 """CL-PRI: closed-loop PRI, our own algorithm for the purpose of PRI (`cmdpkit.learners.pri`, arXiv 2309.15395).
 
-Few episodes in, one policy out that keeps its bounds and has at most N stochastic decisions, with a certificate from
+Few episodes in, one policy out that meets its bounds and has at most N stochastic decisions, with a certificate from
 its own data. The whole of it, for K episodes with the bounds rho, of which k were played:
 
     EXPLORE   play the optimistic policy at prices that follow the shortfall (`play`), until no more than `new_cells`
@@ -66,7 +66,7 @@ class ClosedLoopPRI(EpisodeLearner):
     """
 
     title = "CL-PRI: our own; plans from counts, steers what is realised to the bounds, one policy with a certificate."
-    guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
+    guarantee = "the certificate of the returned policy holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
     source = "ours"
     presets = {"practical": ClosedLoopParams()}
@@ -205,7 +205,7 @@ class ClosedLoopPRI(EpisodeLearner):
     # -- LOOP ----------------------------------------------------------------------------------------------------------
 
     def _begin_block(self) -> None:
-        """Make the next plan, or let the policy to hand over play a block for its certificate."""
+        """Make the next plan, or let the policy to return play a block for its certificate."""
         clock, k = self.clock, self.clock.episode
         if k >= self.table.hand and clock.handed < clock.stage:
             self._hand_over()
@@ -275,7 +275,7 @@ class ClosedLoopPRI(EpisodeLearner):
         return self.counts
 
     def recommend(self) -> FloatArray:
-        """pi [H, S, A] to hand over now: the policy that was fixed last, or before that what the counts suggest.
+        """pi [H, S, A] to return now: the policy that was fixed last, or before that what the counts suggest.
 
         With `certified`, it is the policy that the counts prove to be safe, if that has the larger proved value.
         """
@@ -312,7 +312,7 @@ class ClosedLoopPRI(EpisodeLearner):
         return self.ledger.intervals(self.spec.H, self._stage_delta(stage), planned)
 
     def _safe_policy(self) -> FloatArray | None:
-        """A policy that the counts prove to be safe, unless what would be handed over has a better certificate."""
+        """A policy that the counts prove to be safe, unless what would be returned has a better certificate."""
         if self._safe[0] == self.clock.episode:
             return self._safe[1]
         pi, sample = self._policy(), self._sample() if self.clock.handed >= 0 else None
@@ -380,7 +380,7 @@ class ClosedLoopPRI(EpisodeLearner):
             "episodes of exploration": clock.explored_before + end - clock.explored_from,
             "plans": self.plans,
             "plans that could not meet the bounds": self.impossible,
-            "margin of the policy handed over": UnitTotals(self.now.margin.round(6).tolist()),
+            "margin of the returned policy": UnitTotals(self.now.margin.round(6).tolist()),
             **decisions(flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1), pi, visits),
         }
 

@@ -54,12 +54,12 @@ class Stretch(NamedTuple):
 
     t: int  # steps taken
     T: int  # steps of the whole run; in a run of unknown length, at the end of the present stage
-    hand: int  # the step at which the policy to hand over is fixed
+    hand: int  # the step at which the policy to return is fixed
     totals: FloatArray  # [1+N]: all signals so far added up
 
     @property
     def block(self) -> int:
-        """Steps of a block in the middle of the run, and of those in which the policy handed over is tested."""
+        """Steps of a block in the middle of the run, and of those in which the returned policy is tested."""
         return math.isqrt(self.T)
 
     @property
@@ -88,12 +88,12 @@ class Steering:
     table: FloatArray  # [combinations, S, A]: the policies of the plan; bit n says that bound n is tightened
     block_totals: FloatArray  # [N]: utilities realised when the block began
     variance: FloatArray  # [N]: of what a block brings, per step; at first the largest there is
-    handed: FloatArray  # [S, A]: the policy to hand over
+    handed: FloatArray  # [S, A]: the policy to return
     batches: FloatArray  # [blocks, 1+N]: mean signals of the blocks in which it was tested
     batch_totals: FloatArray  # [1+N]: all signals added up when the present one of these began
     next_plan: int = 0  # step of the next plan at the latest; it comes earlier if the visits of a pair double
     block_start: int = 0  # step at which the block began
-    handed_for: int = 0  # last step of the stage that the policy to hand over was fixed for; 0 before
+    handed_for: int = 0  # last step of the stage that the policy to return was fixed for; 0 before
 
     @classmethod
     def of(cls, spec: Spec) -> Steering:
@@ -148,7 +148,7 @@ class Steering:
         return self.table[i], min(block, at.block - into if piece >= -1 else at.T)
 
     def test(self, at: Stretch) -> None:
-        """Begin or end a block in which the policy to hand over is tested."""
+        """Begin or end a block in which the policy to return is tested."""
         piece, into = at.piece
         if into == 0 and piece % 2 == 1:
             self.batches = np.vstack((self.batches, (at.totals - self.batch_totals) / at.block))
@@ -157,7 +157,7 @@ class Steering:
 
 
 def cautious_policy(seen: Seen, rho: FloatArray, p: ContinuingParams) -> FloatArray | None:
-    """The policy [S, A] to hand over: the best of the cautious mean model with a margin; None if nothing was seen."""
+    """The policy [S, A] to return: the best of the cautious mean model with a margin; None if nothing was seen."""
     model = cautious_model(seen, p.seldom)
     if model is None:
         return None
@@ -188,7 +188,7 @@ class ContinuingPRI(Player):
     """
 
     title = "CL-PRI without a horizon: our own; plans from counts, steers the realised totals to the bounds."
-    guarantee = "none; the certificate of the policy handed over is approximate"
+    guarantee = "none; the certificate of the returned policy is approximate"
     paper = "our own, after arXiv 2309.15395"
     source = "ours"
     presets = {"practical": ContinuingParams()}
@@ -206,7 +206,7 @@ class ContinuingPRI(Player):
         return stretch_of(self.spec, self.params, self.steps, self.totals)
 
     def _cautious(self) -> FloatArray:
-        """The policy [S, A] that would be handed over now; as long as nothing was seen, what is played."""
+        """The policy [S, A] that would be returned now; as long as nothing was seen, what is played."""
         found = cautious_policy(self.seen(), self.spec.rho, self.params)
         return found if found is not None else self.pi[0].copy()
 
@@ -227,11 +227,11 @@ class ContinuingPRI(Player):
 
     @property
     def _is_fixed(self) -> bool:
-        """Whether the policy to hand over is fixed."""
+        """Whether the policy to return is fixed."""
         return self.steering.handed_for == self._stretch.T
 
     def recommend(self) -> FloatArray:
-        """pi [1, S, A] to hand over now: the policy that was fixed, or before that what the counts suggest."""
+        """pi [1, S, A] to return now: the policy that was fixed, or before that what the counts suggest."""
         return (self.steering.handed.copy() if self._is_fixed else self._cautious())[None]
 
     def certificate(self) -> Intervals | None:

@@ -62,18 +62,18 @@ class Clock:
     stage: int = 0  # of an anytime run
     infeasible_last: bool = False  # whether the last plan could not meet the bounds in the estimated model
     certifying: bool = False  # whether the running block is a sample for the certificate
-    handed: int = -1  # the stage in which a policy to hand over was fixed last, -1 if there is none yet
+    handed: int = -1  # the stage in which a policy to return was fixed last, -1 if there is none yet
 
 
 @dataclass
 class Policies:
-    """What a run with episodes plays and hands over; arrays are changed in place."""
+    """What a run with episodes plays and returns; arrays are changed in place."""
 
     pi: FloatArray  # [H, S, A]: the plan
-    final: FloatArray  # [H, S, A]: the policy to hand over, once it is fixed
+    final: FloatArray  # [H, S, A]: the policy to return, once it is fixed
     prices: FloatArray  # [N]: of the bounds, by the last plan
     predicted: FloatArray  # [N]: utilities of the last plan in the estimated model
-    promised: FloatArray  # [N]: utilities of the policy to hand over in the estimated model
+    promised: FloatArray  # [N]: utilities of the policy to return in the estimated model
     margin: FloatArray  # [N]: by how much it was asked to clear the bounds
     uncovered: FloatArray  # [N]: by how much its own error may take it beyond a bound all the same
     swept: FloatArray  # [1+N]: what exploration had earned at its last sweep

@@ -1,4 +1,4 @@
-"""The parameters of CL-PRI and its rules: what a plan repays, what is worth a try, which policy is handed over."""
+"""The parameters of CL-PRI and its rules: what a plan repays, what is worth a try, which policy is returned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ClosedLoopParams(LoopParams):
     episodes, or taken over from the form before, which was; differences below a factor of two could not be seen.
     """
 
-    certified: bool = False  # return a policy safe enough for its certificate to say so, at some loss of value
+    certified: bool = False  # return a policy that its certificate proves safe, at some loss of value
     # Exploration.
     exploration_share: float = above_zero(0.3)  # largest share of the run that exploration may take
     new_cells: float = at_least_zero(0.03)  # exploration ends when it finds no more new cells per episode than this
@@ -209,7 +209,7 @@ def said_of(
 ) -> list[Note]:
     """What is said about bounds [N] that are missed, and about debts that are repaid at more than exploration pays.
 
-    They are missed in the estimated model by the last plan, at worst by the policy handed over, and per episode in what
+    They are missed in the estimated model by the last plan, at worst by the returned policy, and per episode in what
     was realised. Where there is nothing to say yet an array, or the prices, are empty.
     """
     said = notes_above("no plan for a bound", planned, LP_TOLERANCE)

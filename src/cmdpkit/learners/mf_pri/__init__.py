@@ -49,7 +49,7 @@ from cmdpkit.simulate.random import Stream
 class ModelFreeParams(LoopParams):
     """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale."""
 
-    certified: bool = False  # return a policy safe enough for its certificate to say so, at some loss of value
+    certified: bool = False  # return a policy that its certificate proves safe, at some loss of value
     warm_up: float = above_zero(10.0)  # episodes of warm-up per (step, state, action), at most a quarter of the run
     price: float = above_zero(100.0)  # highest price, reward per unit of utility; a tenth of it in the warm-up
     explore: float = at_least_zero(2.0)  # deviations per episode: explore sqrt(actions / episodes so far)
@@ -98,7 +98,7 @@ class ModelFreePRI(EpisodeLearner):
     """
 
     title = "MF-PRI: our own, without counts; improves by sampled returns, steers to the bounds, one policy certified."
-    guarantee = "the certificate of the policy handed over holds with probability 1 - delta; no proved rate of regret"
+    guarantee = "the certificate of the returned policy holds with probability 1 - delta; no proved rate of regret"
     paper = "our own, after arXiv 2309.15395"
     source = "ours"
     presets = {"practical": ModelFreeParams()}

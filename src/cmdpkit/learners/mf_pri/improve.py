@@ -1,4 +1,4 @@
-"""What samples of MF-PRI say: effects of actions and their errors, the next policy, and the one to hand over.
+"""What samples of MF-PRI say: effects of actions and their errors, the next policy, and the one to return.
 
 A record of samples is n, then M = 1+N sums, then the lower triangle of products x_m x_n (n <= m), row by row; records
 may fade, so n need not be whole. Around the policies played so far, totals are linear in the action probabilities p of

@@ -136,7 +136,7 @@ class PRI(Learner):
         return self._acting.behaviour()
 
     def recommend(self) -> FloatArray:
-        """pi [H, S, A] to hand over now: from visits in the later phases, the base learner's while pruning."""
+        """pi [H, S, A] to return now: from visits in the later phases, the base learner's while pruning."""
         return self._acting.recommend()
 
     def phases(self) -> tuple[tuple[str, int], ...]:

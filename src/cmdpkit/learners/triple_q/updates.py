@@ -180,7 +180,7 @@ def _end_frame(learned, c, rng):
 def _note_swing(learned, c, n, short):
     """Note how widely frames swing around bound n, of which the last one fell `short`: its queue is damped by that.
 
-    A queue that is pushed across the right price and back makes the learner jump between two extremes for ever. The
+    A queue that is pushed across the right price and back makes the learner jump between two extremes forever. The
     damping itself changes slowly, over a whole window, so that frames above and below the bound still have the same
     weight.
     """
