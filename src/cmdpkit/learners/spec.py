@@ -122,6 +122,7 @@ def check_walk(walk: Walk, spec: Spec) -> None:
     if sizes != (spec.S, spec.A, spec.N) or spec.restart != walk.restart or spec.criterion == "horizon":
         raise CmdpkitError(
             f"the world has (S, A, N) = {sizes} and starts again with probability {walk.restart:g} after each step, "
-            f"the learner's spec is for {(spec.S, spec.A, spec.N)} and {spec.restart:g} with criterion {spec.criterion}; "
+            f"the learner's spec is for {(spec.S, spec.A, spec.N)} and {spec.restart:g} with criterion "
+            f"{spec.criterion}; "
             "make both from the same model"
         )
