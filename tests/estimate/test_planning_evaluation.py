@@ -5,7 +5,7 @@ import pytest
 
 from cmdpkit.learners import load, opdop, opt_dual
 from cmdpkit.learners._model_based.iterating import episodes_with, update_values
-from cmdpkit.model.compiled import CodeOnDisk, ingredients
+from cmdpkit.model.code_on_disk import CodeOnDisk, ingredients
 from cmdpkit.model.transitions import Kernel, Rows
 from cmdpkit.operators.policies import action_values
 from instances import tiny

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import njit, typeof
 
-from cmdpkit.model import compiled
-from cmdpkit.model.compiled import COMPILE_METER, Compiled, cache_folder, ingredients, primitive
+from cmdpkit.model.code_on_disk import cache_folder, ingredients
+from cmdpkit.model.compiled import COMPILE_METER, Compiled, primitive
 from cmdpkit.operators import steps
 from cmdpkit.operators.rows import Rows, expect
 
@@ -152,11 +152,11 @@ def test_only_bodies_of_primitives_for_types_that_occur_are_ingredients():
         return x
 
     try:
-        kinds = (compiled.typeof(Rows(*[np.zeros(1, np.uint64)] * 5)),)
+        kinds = (typeof(Rows(*[np.zeros(1, np.uint64)] * 5)),)
         names = {name for _, name, _ in ingredients(steps.induction.plain, kinds)}
         assert "cmdpkit.operators.rows._array_expect" in names
         assert not any("_foreign" in name for name in names)
-        kinds = (*kinds, compiled.typeof(Foreign(1.0)))
+        kinds = (*kinds, typeof(Foreign(1.0)))
         assert any("_foreign" in name for _, name, _ in ingredients(steps.induction.plain, kinds))
     finally:
         del expect.bodies[Foreign]

@@ -9,12 +9,7 @@ allocation, and passing on a NamedTuple of arrays costs nothing (with reference 
 runs several times slower). Division by zero gives infinity instead of raising. Indices are unsigned where speed
 matters, because Numba then need not check for negative ones.
 
-**Where compiled code is kept**: in `__pycache__` of the package, or in the user's cache folder, or in the folder
-NUMBA_CACHE_DIR if that is set. Where nothing can be written (a read-only installation, a user without a home folder),
-it is kept in a temporary folder as long as the process lives. A file belongs to one function and the types of its
-arguments, and is marked with what its code was made of (`ingredients`): the version of the package, and the
-instructions and constants of all functions that are part of it. If one of them has changed, in whatever file, the code
-is compiled again and written over the old one. Nothing is ever deleted, and nothing grows.
+Compiled code is kept on disk (`code_on_disk`); an edit of whatever it is made of is noticed.
 
 **What runs when Python calls**: compiling a function takes a third of a second, and a first command needs a dozen of
 them. So there is one rule, for functions that are called by `call`: the interpreter runs a function until the work that
@@ -25,40 +20,28 @@ better choice. Both forms do the same operations on the same numbers in the same
 
 from __future__ import annotations
 
-import atexit
-import hashlib
 import math
-import os
 import re
-import shutil
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import cache, update_wrapper
-from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import numpy as np
-from numba import config, typeof
 from numba import njit as njit
+from numba import typeof
 from numba.core import event, types
-from numba.core.caching import IndexDataCacheFile, NullCache
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
-from numba.core.registry import cpu_target
-from numba.core.sigutils import normalize_signature
 from numba.extending import overload, typeof_impl
-from numba.misc.appdirs import AppDirs
 from numpy.typing import NDArray
 
-from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model.code_on_disk import CodeOnDisk, parts_of
 
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 INTERPRETED_WORK = 70_000  # inner loops that take the interpreter about as long as it takes to compile one function
@@ -129,184 +112,6 @@ class _PartCompiler(Compiler):
 PART_OPTIONS: Any = OPTIONS | {"pipeline_class": _PartCompiler, "no_cpython_wrapper": True}
 
 
-# -- compiled code on disk --------------------------------------------------------------------------------------------
-
-PACKAGE = Path(__file__).parents[1]
-CODE = "code"  # under which name a file of Numba holds the only code in it, with the names of the functions it is of
-
-
-class CodeOnDisk(NullCache):
-    """What Numba asks for compiled code of a function: files for the types of its arguments, marked with `ingredients`.
-
-    Numba's own cache marks code with the file of the function alone, keeps what it can never load again (code for a
-    function of the user is made in every process), and lets two processes write one file for different types.
-    """
-
-    def __init__(self, function: FunctionType) -> None:
-        self._function = function
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Compiled code for a signature; None if it has to be compiled."""
-        target_context.refresh()
-        file = self._file(normalize_signature(sig)[0])
-        if file is None:
-            return None
-        try:
-            found = file.load(CODE)
-            return None if found is None else CompileResult._rebuild(target_context, *found[1])
-        except Exception:  # a damaged file, which is written again
-            with suppress(OSError):
-                file.flush()
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep compiled code, unless it holds addresses of this process."""
-        kinds = normalize_signature(sig)[0]
-        file = self._file(kinds)
-        if file is not None and not data.library.has_dynamic_globals:
-            parts = [name for kind, name, _ in ingredients(self._function, kinds) if kind == "function"]
-            with suppress(OSError):  # no space is left, or the folder is gone: this process has the code in memory
-                file.save(CODE, (parts, data._reduce()))
-
-    def holds(self, kinds: tuple[Any, ...]) -> bool:
-        """Whether there is compiled code for arguments of these types."""
-        file = self._file(kinds)
-        try:
-            return file is not None and bool(file._load_index())
-        except Exception:  # a damaged file
-            return False
-
-    def _file(self, kinds: tuple[Any, ...]) -> Any:
-        """The file for arguments of these types; None if there is a function of the user among them."""
-        if any(isinstance(kind, types.Dispatcher) for kind in _all_types(kinds)):
-            return None
-        made_of = ingredients(self._function, kinds)
-        parts = [cell.cell_contents for cell in self._function.__closure__ or ()]
-        key = (
-            [_told(part) for part in parts if isinstance(part, Compiled)],
-            [str(kind) for kind in kinds],
-            cpu_target.target_context.codegen().magic_tuple(),
-            config.BOUNDSCHECK,  # type: ignore[attr-defined]
-            config.OPT,  # type: ignore[attr-defined]
-        )
-        name = f"{self._function.__module__}.{self._function.__qualname__}".replace("<locals>.", "")
-        python = f"py{sys.version_info.major}{sys.version_info.minor}"
-        return IndexDataCacheFile(
-            str(cache_folder()), f"{name}-{_digest(key)}.{python}", _digest((__version__, made_of))
-        )
-
-
-def _digest(thing: Any) -> str:
-    return hashlib.sha256(repr(thing).encode()).hexdigest()[:16]
-
-
-def _all_types(kinds: Iterable[Any]) -> Iterator[Any]:
-    """Types of arguments, and of what is in the tuples among them."""
-    for kind in kinds:
-        yield kind
-        yield from _all_types(getattr(kind, "types", ()))
-
-
-def ingredients(function: FunctionType, kinds: tuple[Any, ...] = ()) -> list[tuple[str, str, Any]]:
-    """What compiled code of a function is made of, with names: instructions, constants, and fields of NamedTuples.
-
-    All functions that it refers to count. Of a primitive, those bodies count that are for types of arguments, or for
-    NamedTuples that the code names.
-    """
-    found: dict[int, tuple[str, str, Any]] = {}
-    tuples = {getattr(kind, "instance_class", tuple) for kind in _all_types(kinds)} - {tuple}
-    waiting: list[Any] = [function, *tuples]
-    primitives: list[dict[type, Any]] = []  # the bodies of each
-    while waiting:
-        thing = waiting.pop()
-        if isinstance(thing, (Compiled, Dispatcher)):
-            thing = thing.plain if isinstance(thing, Compiled) else thing.py_func
-        if id(thing) not in found and isinstance(thing, type) and hasattr(thing, "_fields"):
-            found[id(thing)] = "tuple", _told(thing), thing._fields
-            tuples.add(thing)
-        elif id(thing) not in found and hasattr(thing, "bodies"):
-            found[id(thing)] = "primitive", _told(thing), None
-            primitives.append(thing.bodies)
-        elif id(thing) not in found and isinstance(thing, FunctionType):
-            named = dict(_named(thing))
-            told = sorted((name, _told(x)) for name, x in named.items())
-            found[id(thing)] = "function", _told(thing), (instructions(thing.__code__), told)
-            waiting += named.values()
-        if not waiting:
-            bodies = [body for one in primitives for kind, body in one.items() if kind in tuples or kind is object]
-            waiting = [body for body in bodies if id(body) not in found]
-    return sorted(found.values(), key=repr)
-
-
-def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function refers to by name that is neither its own nor of Python itself."""
-    waiting = [function.__code__]
-    while waiting:
-        code = waiting.pop()
-        waiting += [x for x in code.co_consts if isinstance(x, CodeType)]
-        yield from ((name, function.__globals__[name]) for name in code.co_names if name in function.__globals__)
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    yield from zip(function.__code__.co_freevars, cells, strict=True)
-
-
-def _told(thing: Any) -> Any:
-    """A function, class or module by its name, and a constant by its value."""
-    if isinstance(thing, ModuleType):
-        if thing.__name__.startswith("cmdpkit."):
-            raise TypeError(f"compiled code names the module {thing.__name__}: import functions by their own names")
-        return thing.__name__
-    if hasattr(thing, "__qualname__"):
-        return f"{thing.__module__}.{thing.__qualname__}"
-    return thing.tobytes() if isinstance(thing, np.ndarray) else repr(thing)
-
-
-def instructions(code: CodeType) -> tuple[Any, ...]:
-    """What a function does, without its name, layout and comments."""
-    constants = [instructions(x) if isinstance(x, CodeType) else repr(x) for x in code.co_consts]
-    return code.co_code, code.co_names, code.co_varnames, constants
-
-
-def cache_folder() -> Path:
-    """The folder of this installation for compiled code: the first one that can be written."""
-    return _writable_folder(config.CACHE_DIR)  # type: ignore[attr-defined]
-
-
-@cache
-def _writable_folder(asked: str) -> Path:
-    here = f"cmdpkit-{_digest(str(PACKAGE))}"  # no other installation writes there
-    for folder in (
-        *([Path(asked) / here] if asked else []),
-        PACKAGE / "__pycache__",
-        Path(AppDirs(appname="cmdpkit", appauthor=False).user_cache_dir) / here,
-    ):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-            return folder
-        except OSError:
-            pass
-    return _folder_of_this_process()
-
-
-@cache
-def _folder_of_this_process() -> Path:
-    """A temporary folder, for this process and those that it starts."""
-    try:
-        folder = tempfile.mkdtemp(prefix="cmdpkit-")  # readable for this user only: what is in it is executed
-    except OSError as error:
-        raise CmdpkitError(
-            f"there is no writable folder for compiled code ({error}); set NUMBA_CACHE_DIR to one"
-        ) from None
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["NUMBA_CACHE_DIR"] = folder  # for processes that this one starts
-    print(
-        "note: compiled code cannot be kept, as neither the folder of cmdpkit nor your cache folder can be written; "
-        "every command compiles again. Set NUMBA_CACHE_DIR to a folder of your own to keep it.",
-        file=sys.stderr,
-    )
-    return Path(folder)
-
-
 # -- the decorators ---------------------------------------------------------------------------------------------------
 
 
@@ -358,8 +163,8 @@ class Compiled:
         form = type(args[0])
         if form not in self._left:
             kinds = tuple(map(typeof, args))
-            parts = sum(kind == "function" for kind, _, _ in ingredients(self.plain, kinds))
-            self._left[form] = 0 if CodeOnDisk(self.plain).holds(kinds) else INTERPRETED_WORK * parts
+            price = INTERPRETED_WORK * len(parts_of(self.plain, kinds))
+            self._left[form] = 0 if CodeOnDisk(self.plain).holds(kinds) else price
         self._left[form] -= max(1, work)
         return self._left[form] >= 0
 
@@ -479,6 +284,7 @@ class CompileMeter(event.Listener):
 
     def __init__(self) -> None:
         self.functions = 0  # whose compilation has begun
+        self.begun = self.parts = 0  # of the function that Python called: how many have begun, and how many there are
         self._depth = 0  # of functions that are compiled because another one calls them
         self._done = self._began = self._ended = 0.0
 
@@ -501,8 +307,11 @@ class CompileMeter(event.Listener):
         """A function is being compiled."""
         if self._depth == 0:
             self._began = time.perf_counter()
+            function, kinds = event.data["dispatcher"].py_func, tuple(event.data["args"])
+            self.begun, self.parts = 0, len(parts_of(function, kinds))
         self._depth += 1
         self.functions += 1
+        self.begun += 1
 
     def on_end(self, event: event.Event) -> None:
         """A function was compiled."""

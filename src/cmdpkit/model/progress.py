@@ -98,7 +98,10 @@ class StatusLines:
         """The rows, the first of which begins with the time and ends with a note about compilation."""
         meter = _meter()
         compiling = meter is not None and meter.idle < SHORT_PAUSE
-        note = [Field(f"compiling function {meter.functions}", 1), Field("(first time only)", 2)] if compiling else []
+        note = []
+        if compiling:  # Numba may add functions of its own
+            done, parts = meter.begun, max(meter.begun, meter.parts)
+            note = [Field(f"compiling function {done} of {parts}", 1), Field("(first time only)", 2)]
         first, *others = self.rows() or [()]
         return [(Field(clock(now - self._began)), *first, *note), *others]
 

@@ -23,7 +23,7 @@ from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import cmdpkit
@@ -183,14 +183,11 @@ def _write(node: ast.AST, out: list[str]) -> None:
 
 def _compiled(thing: Coded) -> list[Any]:
     """The compiled functions of a class or function that is in no file, as in a notebook, where there is no source."""
+    from cmdpkit.model.code_on_disk import instructions  # with it comes Numba
+
     members = {"": thing} if isinstance(thing, FunctionType) else vars(thing)
     functions = {name: getattr(x, "__func__", x) for name, x in members.items()}
-    return [(name, _instructions(x.__code__)) for name, x in functions.items() if isinstance(x, FunctionType)]
-
-
-def _instructions(code: CodeType) -> tuple[Any, ...]:
-    constants = [_instructions(x) if isinstance(x, CodeType) else repr(x) for x in code.co_consts]
-    return code.co_code, code.co_names, code.co_varnames, constants
+    return [(name, instructions(x.__code__)) for name, x in functions.items() if isinstance(x, FunctionType)]
 
 
 # -- Where a result comes from: the versions of Python and packages and, in a Git checkout, the commit.

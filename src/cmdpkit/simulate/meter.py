@@ -138,7 +138,7 @@ class Meter(NamedTuple):
             getattr(self, name)[...] = state[name]
 
 
-class Exploring(NamedTuple):
+class ExploringPolicy(NamedTuple):
     """A policy that takes its best action, or with probability `explore` a usable one, all equally likely."""
 
     best: NDArray[Any]  # [H*S], the best action
@@ -146,7 +146,7 @@ class Exploring(NamedTuple):
     usable: BoolArray  # [H*S, A]
 
 
-class Drawn(NamedTuple):
+class PolicyTable(NamedTuple):
     """A policy by its probabilities."""
 
     pi: FloatArray  # [H*S, A]
@@ -162,7 +162,7 @@ def watch(meter, changed, best, explore, usable):
         return
     meter.clock[STALE] |= changed
     if meter.clock[STALE] and meter.clock[EPISODES] % meter.every == 0:
-        _evaluate(meter, Exploring(best, explore, usable), len(usable))
+        _evaluate(meter, ExploringPolicy(best, explore, usable), len(usable))
     _count(meter)
 
 
@@ -175,7 +175,7 @@ def watch_policy(meter, changed, pi):
     if meter.every == 0:
         return
     if meter.clock[STALE] or changed:
-        _evaluate(meter, Drawn(pi), len(pi))
+        _evaluate(meter, PolicyTable(pi), len(pi))
     _count(meter)
 
 
@@ -226,7 +226,7 @@ def _take_actions(policy, meter, h, s, mass, there, last):
     """Let a mass of probability in state s at step h act by the policy."""
 
 
-@_take_actions.of(Exploring)
+@_take_actions.of(ExploringPolicy)
 def _explore(policy, meter, h, s, mass, there, last):
     S, A = np.uint64(len(there)), np.uint64(policy.usable.shape[1])
     i = h * S + s
@@ -240,7 +240,7 @@ def _explore(policy, meter, h, s, mass, there, last):
                 _take(meter, h, s, a, mass * policy.explore / choices, there, last)
 
 
-@_take_actions.of(Drawn)
+@_take_actions.of(PolicyTable)
 def _draw(policy, meter, h, s, mass, there, last):
     i = h * np.uint64(len(there)) + s
     for a in range(np.uint64(policy.pi.shape[1])):
