@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from cmdpkit.model.functions import EventModel as EventModel
     from cmdpkit.model.functions import FactoredModel as FactoredModel
     from cmdpkit.model.functions import Part as Part
-    from cmdpkit.model.mixture import Mixture as Mixture
     from cmdpkit.model.outcomes import Outcomes as Outcomes
+    from cmdpkit.model.policy import Mixture as Mixture
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
     from cmdpkit.operators.mixing import decompose as decompose

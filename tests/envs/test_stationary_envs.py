@@ -7,7 +7,7 @@ import pytest
 from oracle import optimum
 
 import cmdpkit as ck
-from cmdpkit.model.mixture import Mixture
+from cmdpkit.model.policy import Mixture
 from cmdpkit.operators.chains import chain_of
 
 # Values from an independent prototype and from HiGHS with a tolerance of 1e-10; the digits given agree.

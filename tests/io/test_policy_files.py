@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cmdpkit.io.policies import read_policy, write_policy
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 
 READABLE = (".json", ".csv", ".npz")
 ODD = ("it's", 'a "quoted" | name', "{0} $x %s \\n", "two\nlines", '"""', "# état", 7)

@@ -39,8 +39,7 @@ from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import BOUND_MET, LARGEST_ERROR, SMALLEST_ERROR
 from cmdpkit.model.transitions import FloatArray, IntArray

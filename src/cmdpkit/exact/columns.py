@@ -18,8 +18,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from cmdpkit.exact.master import Master, Trials, hull, looser_price
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 

@@ -25,8 +25,7 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import one_hot
 from cmdpkit.model.fits import check_fits, check_model
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray

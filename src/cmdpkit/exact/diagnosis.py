@@ -18,7 +18,7 @@ from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.exact.tradeoff import TotalRange, ranges_of, with_value
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.fits import check_model
-from cmdpkit.model.mixture import Mixture
+from cmdpkit.model.policy import Mixture
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, NO_SEPARATION
 from cmdpkit.model.transitions import BoolArray

@@ -29,8 +29,7 @@ from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary.problem import marked
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.chains import chain_of, long_run_shares
 from cmdpkit.operators.policies import evaluate

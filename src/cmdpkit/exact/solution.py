@@ -17,8 +17,7 @@ from cmdpkit.exact.columns import EXTRA_LOWERING, Pool
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.policy import Decision, Mixture, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, SHOWN_AS_ZERO
 from cmdpkit.model.transitions import BoolArray, FloatArray

@@ -30,7 +30,7 @@ from cmdpkit.model.compiled import COMPILE_METER
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.progress import Field, StatusLines
+from cmdpkit.model.progress import ProgressLine
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.policies import evaluate
 from cmdpkit.operators.steps import Threads
@@ -60,19 +60,16 @@ class Round(NamedTuple):
 Report = Callable[[Round], None]
 
 
-class Watch:
+class Watch(ProgressLine):
     """Counts rounds, reports each to ``progress`` (True: on stderr), and ends the search at a relative gap."""
 
     def __init__(self, gap: float | None = None, progress: Report | bool = False) -> None:
         if gap is not None and not (isinstance(gap, (int, float)) and 0 <= gap < math.inf):
             raise CmdpkitError(f"gap is {quoted(gap)}, expected a number of 0 or more, such as 0.001 for 0.1 %")
-        if not (isinstance(progress, bool) or callable(progress)):
-            raise CmdpkitError(f"progress is {quoted(progress)}, expected True or a function that takes a Round")
+        super().__init__(progress, "a Round")
         self.gap = 0.0 if gap is None else float(gap)
         self._began, self._compiled = time.perf_counter(), COMPILE_METER.seconds
-        self._progress = progress
-        self._rounds, self._latest = 0, ""
-        self._lines: StatusLines | None = None
+        self._rounds = 0
 
     def enough(self, value: float, gap: float) -> bool:
         """Report one more round; whether the gap is as small as was asked for."""
@@ -80,24 +77,10 @@ class Watch:
         self.tell(Round(self._rounds, value, gap, self.seconds))
         return gap <= self.gap * abs(value)
 
-    def tell(self, at: Any) -> None:
-        """Report how far the solve is: to the user's function, or on stderr."""
-        self._latest = str(at)
-        if callable(self._progress):
-            self._progress(at)
-        elif self._progress and self._lines is None:
-            self._lines = StatusLines(lambda: [(Field(self._latest),)])
-            self._lines.start()
-
     @property
     def seconds(self) -> float:
         """How long the solve has taken so far, without the time of compilation."""
         return time.perf_counter() - self._began - (COMPILE_METER.seconds - self._compiled)
-
-    def close(self) -> None:
-        """End the line on stderr, if there is one."""
-        if self._lines is not None:
-            self._lines.stop()
 
 
 @overload

@@ -7,7 +7,6 @@ order in which they are reached, step by step from the start, unless the user li
 from __future__ import annotations
 
 import math
-import sys
 import time
 from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -21,6 +20,7 @@ from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, listed, signal_names
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.outcomes import Outcomes, exactly_known
+from cmdpkit.model.progress import ProgressLine
 from cmdpkit.model.read_dynamics import read_start, report_correction
 from cmdpkit.model.signatures import (
     Function,
@@ -47,33 +47,24 @@ class Explored(NamedTuple):
     asked: int  # those whose actions were asked about
     transitions: int  # found so far
 
+    def __str__(self) -> str:
+        waiting = self.states - self.asked
+        return f"explored {self.asked:,} states and {self.transitions:,} transitions, {waiting:,} states to go"
+
 
 class Reporter:
-    """Calls the user's function, or writes a line to standard error, at most twice a second and once at the end."""
+    """Reports at most twice a second, and at the end of what was reported before."""
 
     def __init__(self, progress: bool | Callable[[Explored], object] | None) -> None:
-        if not (progress is None or isinstance(progress, bool) or callable(progress)):
-            raise CmdpkitError(
-                f"progress is {quoted(progress)}, expected True, False or a function of what was explored"
-            )
-        self.tell = _written if progress is True else progress or None
+        self.line = ProgressLine(progress, "what was explored")
         self.next = time.monotonic() + EVERY
         self.said = False
 
     def __call__(self, so_far: Explored, *, last: bool = False) -> None:
-        """Report, if it is time to, or if this is the end of something that was reported before."""
-        if self.tell is not None and (time.monotonic() >= self.next or (last and self.said)):
-            self.tell(so_far)
+        """Report, if it is time to, or if this is the end."""
+        if time.monotonic() >= self.next or (last and self.said):
+            self.line.tell(so_far)
             self.next, self.said = time.monotonic() + EVERY, True
-            if last and self.tell is _written:
-                sys.stderr.write("\n")
-
-
-def _written(so_far: Explored) -> None:
-    waiting = so_far.states - so_far.asked
-    text = f"explored {so_far.asked:,} states and {so_far.transitions:,} transitions, {waiting:,} states to go"
-    sys.stderr.write(f"\r{text:<78}")
-    sys.stderr.flush()
 
 
 State = Hashable
@@ -110,8 +101,11 @@ def build(described: Description) -> CMDP:
     judged = criterion_of(**described.judged, lengths={"P": 1})
     explored = _Exploration(described, constraints, judged)
     initial = _initial(described, explored.listed)
-    explored.explore(initial)
-    explored.report(explored.so_far(), last=True)
+    try:
+        explored.explore(initial)
+        explored.report(explored.so_far(), last=True)
+    finally:
+        explored.report.line.close()
     mu = np.zeros(len(explored.index))
     for s, p in initial.items():
         mu[explored.index[s]] = p

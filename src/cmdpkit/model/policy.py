@@ -2,13 +2,14 @@
 
 Where there is no horizon, a policy is stationary: it has one decision per state, pi[0, s, a], and no steps.
 
-What a policy is worth is computed in `evaluate`; a draw among several policies is a `mixture`.
+What a policy is worth is computed in `evaluate`; a draw among several policies is a `Mixture`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +23,7 @@ from cmdpkit.model.decisions import Decisions, all_rows, draw, draws_at, of_rows
 from cmdpkit.model.decisions import one_hot as one_hot
 from cmdpkit.model.fits import check_fits, in_order
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.tolerances import NEGLIGIBLE
+from cmdpkit.model.tolerances import NEGLIGIBLE, ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name, Positions, frozen, is_int, names_of, numbers, written_name
 
@@ -396,3 +397,21 @@ class Policy(Shown):
         length = "stationary" if self.is_stationary else f"H={H}"
         several = int(((self.decisions.p > NEGLIGIBLE).sum(axis=-1) > 1).sum()) * H // len(self.decisions.choice)
         return f"Policy({length}, S={S}, A={A}, stochastic decisions: {several})"
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Policy m is drawn with probability weights[m] at the start of an episode and followed until its end."""
+
+    policies: tuple[Policy, ...]  # [M], what is drawn from
+    weights: FloatArray  # [M], a distribution
+
+    def __post_init__(self) -> None:
+        weights = numbers("weights", self.weights)
+        if weights.shape != (len(self.policies),) or not len(self.policies):
+            raise CmdpkitError(
+                f"weights has shape {weights.shape}, expected ({len(self.policies)},): one for each policy"
+            )
+        if not np.isfinite(weights).all() or weights.min() < 0 or abs(weights.sum() - 1) > ROW_SUM_TOLERANCE:
+            raise CmdpkitError(f"weights is {weights.tolist()}, expected probabilities that sum to 1")
+        object.__setattr__(self, "weights", frozen(weights))

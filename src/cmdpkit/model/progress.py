@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
+from cmdpkit.errors import CmdpkitError, quoted
+
 BETWEEN_LINES = 10.0  # seconds between two reports where stderr is no terminal
 SHORT_PAUSE = 1.0  # seconds between two compilations that are shown as one
 PER_SECOND = 8  # how often lines are rewritten on a terminal
@@ -120,6 +122,30 @@ class StatusLines:
             self._spoke = now
             lines += [", ".join(field.text.strip() for field in row if field.text) for row in self._all(now)]
         return lines
+
+
+class ProgressLine:
+    """Hands reports to the user's function, or shows the latest one on stderr if ``progress`` is True."""
+
+    def __init__(self, progress: bool | Callable[[Any], object] | None, takes: str) -> None:
+        if not (progress is None or isinstance(progress, bool) or callable(progress)):
+            raise CmdpkitError(f"progress is {quoted(progress)}, expected True or a function that takes {takes}")
+        self._progress, self._latest = progress, ""
+        self._lines: StatusLines | None = None
+
+    def tell(self, report: object) -> None:
+        """Report how far the work is."""
+        self._latest = str(report)
+        if callable(self._progress):
+            self._progress(report)
+        elif self._progress and self._lines is None:
+            self._lines = StatusLines(lambda: [(Field(self._latest),)])
+            self._lines.start()
+
+    def close(self) -> None:
+        """End the line on stderr, if there is one."""
+        if self._lines is not None:
+            self._lines.stop()
 
 
 def _meter() -> Any:

@@ -40,7 +40,8 @@ class Kernel:
     prob: FloatArray  # [nonzeros], their probabilities
 
     def __post_init__(self) -> None:
-        for name, dtype in zip(ARRAYS, (np.int64, np.int32, np.float64), strict=True):
+        types: tuple[type[np.generic], ...] = (np.int64, np.int32, np.float64)
+        for name, dtype in zip(ARRAYS, types, strict=True):
             object.__setattr__(self, name, _stored(name, getattr(self, name), dtype))
 
     @classmethod
@@ -62,7 +63,9 @@ class Kernel:
         return cls(T, S, A, *arrays)
 
     @classmethod
-    def in_order(cls, shape: tuple[int, int, int], rows: IntArray, successors: IntArray, prob: FloatArray) -> Kernel:
+    def in_order(
+        cls, shape: tuple[int, int, int], rows: IntArray, successors: NDArray[Any], prob: FloatArray
+    ) -> Kernel:
         """Rows from entries that are in the order of their rows already; each entry is kept as it is."""
         return cls.owning(*shape, _indptr(rows, int(np.prod(shape))), successors.astype(np.int32), prob)
 

@@ -10,8 +10,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import of_rows, of_steps
 from cmdpkit.model.fits import check_fits, check_model
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.tolerances import ROUNDOFF, SMALLEST_OCCUPANCY, SMALLEST_WEIGHT, TOTALS_AGREE, USED_UP
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.policies import evaluate, occupancy, one_step, reach

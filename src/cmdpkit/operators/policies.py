@@ -28,7 +28,7 @@ from cmdpkit.operators.step import all_drawn
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cmdpkit.model.mixture import Mixture
+    from cmdpkit.model.policy import Mixture
 
 
 class Values(NamedTuple):

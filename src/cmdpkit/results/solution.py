@@ -15,8 +15,7 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Decision, Policy
+from cmdpkit.model.policy import Decision, Mixture, Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy

@@ -29,8 +29,7 @@ from cmdpkit.exact.sources import columns_of
 from cmdpkit.learners import Learner, name_of, names_for, resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.fits import check_policy
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_length, check_seed, is_int, numbers
 from cmdpkit.operators.mixing import markov

@@ -23,8 +23,7 @@ from cmdpkit.exact.stationary.parts import (
 from cmdpkit.exact.stationary.pricing import FACTORED, rounding
 from cmdpkit.exact.stationary.problem import ComponentRows, policy_rows, walking, whole_policy
 from cmdpkit.exact.stationary.vertex import Flows, Search, Vertex, by_values, vertex
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import long_run_shares, within

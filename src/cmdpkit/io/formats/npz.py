@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
@@ -65,20 +64,20 @@ def read_arrays(path: Path, mapped: Container[str] = ()) -> Arrays:
     (2, 3)
     """
     check_regular(path)
-    with _damage(path), open(path, "rb") as raw:
-        archive = NpzFile(raw, allow_pickle=False)  # what np.load makes of an archive
-        members = archive.zip.infolist()
+    with _damage(path), open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
+        members = archive.infolist()
         check_inflation(path, path.stat().st_size, sum(member.file_size for member in members))
         arrays: Arrays = {}
         for member in members:
             name = member.filename.removesuffix(".npy")
             if name in arrays:
                 raise ValueError("an array is there twice")
-            with archive.zip.open(member) as stream:
+            with archive.open(member) as stream:
                 shape, _, dtype = _declared(stream)
-            if math.prod(shape) * dtype.itemsize > member.file_size:  # NumPy would take the memory before it reads
-                raise ValueError(f"{quoted(member.filename)} of shape {shape} does not have the size it claims")
-            arrays[name] = _left_on_disk(path, member) if name in mapped else archive[name]
+                if math.prod(shape) * dtype.itemsize > member.file_size:  # NumPy would take the memory before it reads
+                    raise ValueError(f"{quoted(member.filename)} of shape {shape} does not have the size it claims")
+                stream.seek(0)
+                arrays[name] = _left_on_disk(path, member) if name in mapped else np.load(stream, allow_pickle=False)
         return arrays
 
 

@@ -22,8 +22,7 @@ from cmdpkit.io.atomic import write_text
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
-from cmdpkit.model.mixture import Mixture
-from cmdpkit.model.policy import Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.operators.policies import time_course
 from cmdpkit.results.comparison import Spread, difference_table, judged_table, means_note, spread_table
 from cmdpkit.results.report import page
