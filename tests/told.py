@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.estimate.boxes import Known, start_of
+from cmdpkit.estimate.boxes import Known, plan, start_of
 from cmdpkit.estimate.counts import counts_of
-from cmdpkit.estimate.extended import plan
 from cmdpkit.learners import Source, Spec, resolve
 from cmdpkit.simulate.random import stream
 

@@ -15,11 +15,11 @@ from scipy.special import betaln
 
 import cmdpkit as ck
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.anytime_intervals import ends_of
-from cmdpkit.estimate.boxes import drawn, total
+from cmdpkit.estimate.boxes import drawn, ends, total
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import counts_of, signal_means
 from cmdpkit.estimate.intervals import Intervals, UnknownCell, stated
+from cmdpkit.estimate.radii import AllTimes
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.policy import one_hot
@@ -34,6 +34,10 @@ NEEDED = {"opt-primal-dual": {"slack": 0.0898}}  # what a learner must be told a
 
 
 # -- the intervals -----------------------------------------------------------------------------------------------------
+
+
+def ends_of(k, n, log):
+    return ends(AllTimes(log), k, n)
 
 
 def excess(log_m, k, n, log):

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from box_oracle import Sides
 
-from cmdpkit.estimate.anytime_intervals import AllTimes
 from cmdpkit.estimate.boxes import grown, new_box, update_box
-from cmdpkit.estimate.counts import Counts, compare_move, compare_signals, count_start
-from cmdpkit.estimate.frequencies import frequencies
-from cmdpkit.estimate.radii import Bernstein
+from cmdpkit.estimate.counts import Counts, compare_move, compare_signals, count_start, frequencies
+from cmdpkit.estimate.radii import AllTimes, Bernstein
 from cmdpkit.learners._model_based.planner import Belief
 from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.operators.rows import expect, push, row_of

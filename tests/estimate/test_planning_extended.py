@@ -6,7 +6,7 @@ import pytest
 from box_oracle import Problem, Sides, point
 
 import cmdpkit as ck
-from cmdpkit.estimate.extended import ExtendedPlan, PairSource
+from cmdpkit.estimate.boxes import ExtendedPlan, PairSource
 from instances import synthetic, tiny, with_rho
 
 pytestmark = pytest.mark.compiled

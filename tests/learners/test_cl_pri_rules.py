@@ -9,8 +9,7 @@ from scipy.stats import t as student
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.estimate.counts import count_episode, new_counts, new_episode
-from cmdpkit.estimate.errors import plan_errors, spread
-from cmdpkit.estimate.margins import handed_over
+from cmdpkit.estimate.errors import handed_over, plan_errors, spread
 from cmdpkit.estimate.model import best_plan, model_of
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from cmdpkit.estimate.boxes import Box, box_of
-from cmdpkit.estimate.extended import ExtendedPlan, plan
+from cmdpkit.estimate.boxes import Box, ExtendedPlan, box_of, plan
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

@@ -7,15 +7,13 @@ certified policies. Nothing here touches files.
 Of learners, in the order of the imports:
 
     alike         whether data contradict that all steps, or all times, behave alike; of logs and runs too
-    counts        the one store: transitions that were seen, as lists, and moments of what each step earned
+    counts        the one store: transitions that were seen, as lists and as rows, and moments of what each step earned
     model         the model that the counts suggest, the best policy in it, and bounds that nothing seems to change
-    boxes         dense estimates, radii around them, the box of kernels these leave, bonuses
-    continuing    models, boxes and draws from the counts of one unbroken run
-    errors        standard errors of an action's value and of a policy's totals, by the delta method
-    margins       the policy to return, with a margin for the error of its own prediction
-    extended      the best policy and the best kernel of a box, for one objective and under constraints
+    boxes         models within intervals, and the best policy and the best model of them under constraints
+    radii         the intervals of boxes: radii of papers, bonuses made of them, and intervals that hold at all times
+    continuing    weights of transitions; models, boxes and draws from the counts of one unbroken run
+    errors        standard errors of values and totals by the delta method, and plans with a margin for them
     intervals     simultaneous intervals for the totals of one policy, by betting; the certificate for a user
-    within        intervals that hold at all times, and inductions over the models within them
     certificate   what counts prove about any policy
 
 Of logs:

@@ -1,6 +1,6 @@
 """A certificate from counts alone: how far a policy is from the optimum at most, and whether it meets its bounds.
 
-    intervals   for every transition frequency, start frequency and mean signal, by `anytime_intervals`
+    intervals   for every transition frequency, start frequency and mean signal, by `radii.AllTimes`
     U           the largest v + lam . (w - rho) of any policy in any model within the intervals: no policy within the
                 bounds is worth more, whatever lam >= 0 is. An error of the solver that chose lam cannot hurt.
     v_lo, w_lo  the smallest totals of one policy in the models within the intervals, by pessimistic evaluation
@@ -24,10 +24,10 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.alike import steps_warning
-from cmdpkit.estimate.anytime_intervals import AllTimes, Ranges, update_ranges
 from cmdpkit.estimate.boxes import (
     BestPair,
     Box,
+    PairSource,
     best_pair,
     drawn,
     estimated,
@@ -41,9 +41,9 @@ from cmdpkit.estimate.boxes import (
 )
 from cmdpkit.estimate.boxes import signals_of as as_signals
 from cmdpkit.estimate.counts import Counts, entries_of, new_counts, signal_means, signal_squares, signals_of, steps_of
-from cmdpkit.estimate.extended import PairSource
 from cmdpkit.estimate.intervals import Intervals, UnknownCell
 from cmdpkit.estimate.model import model_of
+from cmdpkit.estimate.radii import AllTimes, Ranges, update_ranges
 from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Watch, solve_in

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.estimate.alike import new_records, several_marks
-from cmdpkit.model.compiled import call, compiled
+from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
+from cmdpkit.operators.rows import expect, push, row_of
 
 PARTS = 4  # of an episode: its first step, its two halves without both ends, its last step (see `part_of`)
 MARKS = 2  # numbers by which next states are told apart
@@ -210,18 +211,12 @@ def entries_of(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
     """[used] each: cell, next state and number of times of every transition that was seen."""
     used = int(counts.used[0])
     owner = np.empty(used, dtype=np.int64)
-    call(owners, len(counts.head) + used, counts.head, counts.link, owner)
+    cell = np.flatnonzero(counts.head >= 0)
+    at = counts.head[cell]
+    while len(at):  # every list one entry further
+        owner[at], at = cell, counts.link[at]
+        cell, at = cell[at >= 0], at[at >= 0]
     return owner, counts.state[:used].astype(np.int64), counts.times[:used]
-
-
-@compiled
-def owners(head, link, owner):
-    """Fill owner [used] with the cell that every entry belongs to; a negative head means that a cell has none."""
-    for cell in range(len(head)):
-        j = head[cell]
-        while j >= 0:
-            owner[j] = cell
-            j = link[j]
 
 
 def counts_of(moves: IntArray, visits: IntArray, sums: FloatArray, squares: FloatArray, starts: IntArray) -> Counts:
@@ -272,3 +267,54 @@ def signal_variances(counts: Counts, c: FloatArray) -> FloatArray:
     seen = np.maximum(counts.visits, 1)
     variances: FloatArray = np.maximum(counts.moments[:, M:] @ pairs / seen - (signal_means(counts, M) @ c) ** 2, 0.0)
     return variances
+
+
+# -- Counts as transition rows, for learners that evaluate the estimated model after every episode --------------------
+
+
+class Frequencies(NamedTuple):
+    """The observed frequencies, read off the lists of next states as they grow, so that nothing has to be built.
+
+    Rows divide by `extra` more than the number of moves; with 0 this is the model of `boxes.estimated`. An action that
+    was never tried leads back to its state, as far as it leads anywhere.
+    """
+
+    counts: Counts
+    extra: int
+    A: np.uint64  # number of actions
+    stride: np.uint64  # from the rows of a step to those of the next one: S * A, or 0 if all steps have the same rows
+
+
+@compiled(inline=True)
+def frequencies(counts, A, extra):
+    """The rows of counts for A actions."""
+    cells = np.uint64(len(counts.starts) * A)
+    return Frequencies(counts, extra, np.uint64(A), cells if np.uint64(len(counts.head)) > cells else np.uint64(0))
+
+
+@row_of.of(Frequencies)
+def _row(rows, h, s, a):
+    return np.uint64(h) * rows.stride + np.uint64(s) * rows.A + np.uint64(a), np.uint64(s)
+
+
+@expect.of(Frequencies)
+def _expect(rows, row, V, x):
+    counts, (i, s) = rows.counts, row
+    n, j, total = counts.moves[i], counts.head[i], 0.0
+    if n == 0:
+        return x + V[s] if rows.extra == 0 else x
+    while j >= 0:
+        total += counts.times[j] * V[counts.state[j]]
+        j = counts.link[j]
+    return x + total / (n + rows.extra)
+
+
+@push.of(Frequencies)
+def _push(rows, row, mass, out):
+    counts, (i, s) = rows.counts, row
+    n, j = counts.moves[i], counts.head[i]
+    if n == 0 and rows.extra == 0:
+        out[s] += mass
+    while j >= 0:
+        out[counts.state[j]] += mass * counts.times[j] / (n + rows.extra)
+        j = counts.link[j]

@@ -1,4 +1,4 @@
-"""How far estimates can be trusted: standard errors by the delta method, from counts.
+"""How far estimates can be trusted: standard errors by the delta method, from counts, and plans with a margin for them.
 
 A total W of a fixed policy is a smooth function of the estimated rows, one per cell. To first order, their errors move
 it by the sum over the rows of flow(row) times the error of the mean of y = x + V(s'), where x is the signal of a
@@ -15,17 +15,21 @@ next states apart, and add up the two variances.
 from __future__ import annotations
 
 import math
+from operator import itemgetter
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from cmdpkit.estimate.continuing import Seen, chain_of
 from cmdpkit.estimate.counts import signal_variances
-from cmdpkit.estimate.model import Model
+from cmdpkit.estimate.model import Model, Plan, best_plan
+from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.sources import Horizon
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import call, compiled
-from cmdpkit.model.tolerances import NO_FLOW
+from cmdpkit.model.tolerances import NO_FLOW, NO_SPREAD
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import Chain, long_run_shares
 from cmdpkit.operators.policies import action_values, flow
@@ -90,12 +94,8 @@ def plan_errors(model: Model, pi: FloatArray, *, pseudo: float = 5.0, unseen: fl
     flow_all = q.reshape(-1, T, S * A).sum(axis=0).ravel() if T == 1 else q.reshape(-1)
     errors = np.zeros(cmdp.N)
     for n, g in enumerate(cmdp.compact.g):
-        _, V = action_values(cmdp, g, pi)
-        through = np.zeros(T * S * A)  # flow through a cell that is followed by another step
-        spread = np.zeros(T * S * A)  # variance of what a move out of the cell is worth, all steps together
-        c, span = cmdp.compact, np.ptp(V, axis=1) * unseen
-        args = c.indptr, c.successors, c.prob, counts.moves, q, V, span, through, spread
-        call(_pooled_variance, len(c.prob) * cmdp.H // T, *args)
+        V = action_values(cmdp, g, pi)[1]
+        through, spread = _pooled_variance(cmdp, counts.moves, q, V, np.ptp(V, axis=1) * unseen)
         unit = np.divide(spread, through**2, out=np.zeros_like(spread), where=through > NO_FLOW)
         moves = counts.moves * (through > 0)
         moved = row_shares(through, unit * moves, moves, pseudo=pseudo)
@@ -104,6 +104,30 @@ def plan_errors(model: Model, pi: FloatArray, *, pseudo: float = 5.0, unseen: fl
         start = _start_share(cmdp.mu, V[0], int(counts.starts.sum()))
         errors[n] = np.sqrt(moved.shares.sum() + earned.shares.sum() + start)
     return errors
+
+
+def _pooled_variance(
+    cmdp: CMDP, moves: IntArray, q: FloatArray, V: FloatArray, span: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """[rows] each: the flow that goes on from a row, and the variance of sum_h q_h V[h+1] at its next state.
+
+    Next states seen only once tell how much probability was not seen at all (Good and Turing). This share of it may
+    lead to values that deviate by span [H+1].
+    """
+    kernel, rows, size = cmdp.kernel, cmdp.kernel.rows, cmdp.S * cmdp.A
+    through, deviation, worth = np.zeros((kernel.T, size)), np.zeros((kernel.T, size)), np.zeros(kernel.nonzeros)
+    for h in range(cmdp.H - 1):
+        t, flow_now = h % kernel.T, q[h].ravel()
+        through[t] += flow_now
+        deviation[t] += flow_now * span[h + 1]
+        here = _entries_of_step(rows, t, size)
+        worth[here] += flow_now[rows[here] % size] * V[h + 1, kernel.successors[here]]
+    p = kernel.prob
+    once = np.where(p * moves[rows] < 1.5, p, 0.0)
+    sums = (np.bincount(rows, weights=x, minlength=through.size) for x in (p * worth, p * worth * worth, once))
+    mean, square, unseen = sums
+    spread = np.maximum(square - mean * mean, 0.0) + unseen * deviation.ravel() * deviation.ravel()
+    return through.ravel(), spread
 
 
 def _start_share(mu: FloatArray, V: FloatArray, episodes: int) -> float:
@@ -156,53 +180,98 @@ def spread(model: Model, pi: FloatArray) -> FloatArray:
 
 def _variances_ahead(cmdp: CMDP, V: FloatArray) -> FloatArray:
     """[H, S, A]: the variance of V[h+1] at the next state; 0 at the last step."""
-    c, out = cmdp.compact, np.zeros((cmdp.H, cmdp.S, cmdp.A))
-    call(_variance_ahead, len(c.prob) * cmdp.H // cmdp.kernel.T, c.indptr, c.successors, c.prob, V, out)
+    kernel, out = cmdp.kernel, np.zeros((cmdp.H, cmdp.S, cmdp.A))
+    rows, size = kernel.rows, cmdp.S * cmdp.A
+    for h in range(cmdp.H - 1):
+        here = _entries_of_step(rows, h % kernel.T, size)
+        p, y, row = kernel.prob[here], V[h + 1, kernel.successors[here]], rows[here] % size
+        mean, square = (np.bincount(row, weights=x, minlength=size) for x in (p * y, p * y * y))
+        out[h] = np.maximum(square - mean * mean, 0.0).reshape(out[h].shape)
     return out
 
 
-@compiled
-def _variance_ahead(indptr, successors, prob, V, out):
-    H, S, A = out.shape
-    T = (len(indptr) - 1) // (S * A)
-    for h in range(H - 1):
-        for s in range(S):
-            for a in range(A):
-                row = ((h % T) * S + s) * A + a
-                mean, square = 0.0, 0.0
-                for i in range(indptr[row], indptr[row + 1]):
-                    y = V[h + 1, successors[i]]
-                    mean += prob[i] * y
-                    square += prob[i] * y * y
-                out[h, s, a] = max(square - mean * mean, 0.0)
+def _entries_of_step(rows: IntArray, t: int, size: int) -> slice:
+    """Where the entries of step t stand, if `rows` are those of all entries and every step has `size` rows."""
+    first, last = np.searchsorted(rows, (t * size, (t + 1) * size))
+    return slice(int(first), int(last))
 
 
-@compiled
-def _pooled_variance(indptr, successors, prob, moves, q, V, span, through, spread):
-    """Per row: the flow that goes on from it, and the variance of sum_h q_h V[h+1] at its next state.
+# -- The policy to return, with a margin for the error of its own prediction -------------------------------------------
 
-    Next states seen only once tell how much probability was not seen at all (Good and Turing). This share of it may
-    lead to values that deviate by span [H+1].
+
+class HandOver(NamedTuple):
+    """The policy to return and what its margin covers."""
+
+    plan: Plan
+    margin: FloatArray  # [N]: by how much it was asked to clear the bounds
+    uncovered: FloatArray  # [N]: by how much its own error may take it beyond a bound all the same
+
+
+def handed_over(model: Model, rho: FloatArray, extra: FloatArray, z: float, missed: float = 0.0) -> HandOver:
+    """The best plan that clears the bounds by a margin of at least z standard errors, as far as that is possible.
+
+    A wider margin costs value and makes it less likely that a bound is missed. Among margins of z, z + 1/3, ...
+    standard errors, the plan is chosen that has the largest
+
+        value - missed * range of values * (sum over the bounds of the probability of missing it),
+
+    so the margin is wide where it is cheap. Where no policy clears all bounds by so much, the largest part of the
+    margin is kept that all bounds allow together, and `uncovered` says what z standard errors lack. The margin comes on
+    top of `extra` [N], or of as much of that as is possible.
     """
-    H, S, A = q.shape
-    T = (len(indptr) - 1) // (S * A)
-    for row in range(len(through)):
-        t, cell = row // (S * A), row % (S * A)
-        s, a = cell // A, cell % A
-        total, deviation = 0.0, 0.0
-        for h in range(t, H - 1, T):
-            total += q[h, s, a]
-            deviation += q[h, s, a] * span[h + 1]
-        through[row] = total
-        if total == 0.0:
-            continue
-        mean, square, unseen = 0.0, 0.0, 0.0
-        for i in range(indptr[row], indptr[row + 1]):
-            u = 0.0
-            for h in range(t, H - 1, T):
-                u += q[h, s, a] * V[h + 1, successors[i]]
-            mean += prob[i] * u
-            square += prob[i] * u * u
-            if prob[i] * moves[row] < 1.5:
-                unseen += prob[i]
-        spread[row] = max(square - mean * mean, 0.0) + unseen * deviation * deviation
+    pool, nothing = Columns(Horizon(model.cmdp)), np.zeros(len(rho))
+    plan = best_plan(model, rho, pool)
+    if not len(rho) or not plan.feasible:
+        return HandOver(plan, nothing, _uncovered(model, rho, plan, z))
+    base = extra * possible(pool, model, rho, extra) if extra.any() else nothing
+    penalty, errors, chosen = missed * _value_range(pool), plan_errors(model, plan.pi), (-np.inf, plan, nothing)
+    for i in range(9 if missed else 1):  # up to 8/3 standard errors beyond the least margin
+        more = (z + i / 3) * errors
+        share = possible(pool, model, rho + base, more) if more.any() else 1.0
+        found = best_plan(model, rho + base + share * more, pool)
+        if not found.feasible:
+            break
+        clear = (found.utilities - rho - base) / np.maximum(plan_errors(model, found.pi), NO_SPREAD)
+        scored = worth(found.value, clear[~model.moot], penalty), found, base + share * more
+        chosen = max(chosen, scored, key=itemgetter(0))
+        if share < 1:
+            break
+    return HandOver(chosen[1], chosen[2], _uncovered(model, rho, chosen[1], z))
+
+
+def worth(value: float, clear: FloatArray, penalty: float) -> float:
+    """The value of a policy less a penalty times the sum of the probabilities of missing each bound.
+
+    The policy clears its bounds by `clear` [N] standard errors.
+    """
+    return value - penalty * float(ndtr(-clear).sum())
+
+
+def _uncovered(model: Model, rho: FloatArray, plan: Plan, z: float) -> FloatArray:
+    """[N]: by how much z standard errors may take a plan's utilities below the bounds."""
+    return np.maximum(rho + z * plan_errors(model, plan.pi) - plan.utilities, 0.0) if len(rho) else np.zeros(0)
+
+
+def _value_range(pool: Columns[Horizon]) -> float:
+    """The difference between the largest and the smallest value of all policies."""
+    most, least = (pool.source.greedy(np.append(sign, np.zeros(pool.source.N)))[2][0] for sign in (1.0, -1.0))
+    return float(most - least)
+
+
+def error_quantile(delta: float, tests: int) -> float:
+    """Standard errors beyond which one of several normal tests errs with probability at most delta, one-sided.
+
+    >>> round(error_quantile(0.05, 27 * 40), 2)
+    3.91
+    """
+    error = delta / max(tests, 1)
+    if error < 1e-9:  # 1 - error would lose too many digits
+        return -NormalDist().inv_cdf(error)
+    return NormalDist().inv_cdf(1 - error)
+
+
+def possible(pool: Columns[Horizon], model: Model, rho: FloatArray, more: FloatArray) -> float:
+    """The share, at most 1, of `more` [N] by which all bounds rho can be exceeded at once, less 1 % for rounding."""
+    per = np.maximum(more, max(float(more.max(initial=0.0)) / 1000, NO_SPREAD)) / pool.units[1:]
+    reached = pool.reach(pool.scaled(np.where(model.moot, 0.0, rho)), per)[0]
+    return min(1.0, max(0.0, 0.99 * reached))

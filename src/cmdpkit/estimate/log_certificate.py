@@ -19,12 +19,12 @@ import numpy as np
 from scipy.special import betaln, xlog1py, xlogy
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.estimate.anytime_intervals import Ranges
 from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import Counts, entries_of, new_counts, with_transitions
 from cmdpkit.estimate.intervals import Certificate, stated
 from cmdpkit.estimate.log import Log
+from cmdpkit.estimate.radii import Ranges
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.tolerances import ROUNDOFF, SUM_ORDER
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray

@@ -10,7 +10,7 @@ probability 1 - 10 delta: regret of order (1 + span of reward) (S^2 A)^(1/3) T^(
     L rho_n - span_n in L steps; play it until the segment ends
 
 span_n bounds the span of the relative values of utility n, and must be known. The program is that of `opt-cmdp`
-(`cmdpkit.estimate.extended`) with the present state as the start. Per plan: column generation, each column at
+(`cmdpkit.estimate.boxes`) with the present state as the start. Per plan: column generation, each column at
 most O(L S^2 A). Memory O(S^2 A).
 
 The algorithm of the same paper for ergodic models (Algorithm 1: regret of order sqrt(T), constant violation) must know
@@ -44,8 +44,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.boxes import ExtendedPlan, plan
 from cmdpkit.estimate.continuing import box_around, hopeful_means
-from cmdpkit.estimate.extended import ExtendedPlan, plan
 from cmdpkit.learners._continuing.planning import Planned
 from cmdpkit.learners._continuing.player import Player
 from cmdpkit.learners._model_based.cadence import error_of

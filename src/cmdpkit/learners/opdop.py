@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.frequencies import frequencies
+from cmdpkit.estimate.counts import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
     Iterating,

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import NO_VALUES
-from cmdpkit.estimate.frequencies import frequencies
+from cmdpkit.estimate.counts import frequencies
 from cmdpkit.estimate.radii import hoeffding
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import Iterating, choose, evaluate, update_means

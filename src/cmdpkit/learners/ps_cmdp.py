@@ -32,8 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import Known, start_of
-from cmdpkit.estimate.continuing import drawn_signals
-from cmdpkit.estimate.weights import added, everywhere, gamma_drawn, normalised, observed, shared
+from cmdpkit.estimate.continuing import added, drawn_signals, everywhere, gamma_drawn, normalised, observed, shared
 from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive

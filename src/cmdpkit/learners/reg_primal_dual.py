@@ -41,7 +41,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.frequencies import frequencies
+from cmdpkit.estimate.counts import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
     Iterating,

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.frequencies import frequencies
+from cmdpkit.estimate.counts import frequencies
 from cmdpkit.estimate.radii import hoeffding, row_radius, start_bonus
 from cmdpkit.learners import Source, Spec, State
 from cmdpkit.learners._model_based.counting import Counting, play

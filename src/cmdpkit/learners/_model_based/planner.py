@@ -3,7 +3,7 @@
 Optimistic planners explore by optimism. The policy that they return is another one: the best of the estimated model
 among actions that were tried, which clears the bounds by a margin for the standard error of its own prediction. An
 optimum of an estimated model meets a bound exactly there, and hence misses it in truth in about half of all cases. The
-margin is that of CL-PRI (`cmdpkit.estimate.margins`). Safe planners play a known safe policy, the baseline, until they
+margin is that of CL-PRI (`cmdpkit.estimate.errors`). Safe planners play a known safe policy, the baseline, until they
 can prove another one safe.
 """
 
@@ -16,10 +16,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Known, Models, estimated
+from cmdpkit.estimate.boxes import Known, Models, estimated, plan
 from cmdpkit.estimate.counts import Counts, signal_means, signals_of
-from cmdpkit.estimate.extended import plan
-from cmdpkit.estimate.margins import HandOver, error_quantile, handed_over
+from cmdpkit.estimate.errors import HandOver, error_quantile, handed_over
 from cmdpkit.estimate.model import model_of
 from cmdpkit.learners import Source, Spec, State
 from cmdpkit.learners._account import UnitTotals

@@ -14,7 +14,7 @@ its own data. The whole of it, for K episodes with the bounds rho, of which k we
                 pi       <- the best plan for rho + min(owed, gain)
                 tries    <- until `freeze` K: visits up to which an action is worth trying beside pi
                 play pi; but wherever an action has fewer visits than `tries`, play that action
-    HAND OVER at hand_over K: the plan with the margin that is worth most (`estimate.margins.handed_over`)
+    HAND OVER at hand_over K: the plan with the margin that is worth most (`estimate.errors.handed_over`)
     CERTIFY   from then on every other block plays the returned policy: betting intervals for its value and utilities
 
 Problems without a horizon have a class of their own, in `continuing`. A run of unknown length (*anytime*) goes through
@@ -30,9 +30,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cmdpkit.estimate.counts import Counts, Episode, new_counts, new_episode, with_room
-from cmdpkit.estimate.errors import spread
+from cmdpkit.estimate.errors import error_quantile, handed_over, spread
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
-from cmdpkit.estimate.margins import error_quantile, handed_over
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Source, Spec, State
