@@ -178,6 +178,8 @@ def solve(
                     cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=report, **how
                 )
         except ck.Infeasible as error:
+            if comm is not None and comm.rank > 0:  # rank 0 says it
+                raise typer.Exit(error.exit_code) from None
             if len(error.conflict) > 1 and not by_functions:  # a single bound: the error itself says how far
                 for line in relaxations(error):
                     error.add_note(line)

@@ -11,10 +11,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Columns, Optimum, Parts
-from cmdpkit.exact.large.folder import Folder
-from cmdpkit.exact.large.one import single
-from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution
-from cmdpkit.exact.large.source import GATHER, STOP, BackwardSource, SweepSource
+from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution, single
+from cmdpkit.exact.large.source import GATHER, STOP, BackwardSource, Folder, SweepSource
 from cmdpkit.exact.large.sweeps import Sweeps, kernels_of, wrong
 from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
@@ -25,6 +23,7 @@ from cmdpkit.operators.steps import Threads
 GAP = 1e-6  # relative, unless another is asked for
 LEFT = 0.4  # share of the gap at which the mixture is good enough to make one policy of it
 SHARPER = 0.1  # how much more exact pricing becomes where it was too rough to go on
+NUMBERS = "value utilities shadow_prices gap errors tolerance binds columns sweeps seconds ended"  # for all ranks
 ATTEMPTS = 15  # times that this happens at most
 PULSE = 0.1  # seconds between two reports that sweeps go on
 SMALL_VALUE = 1e-3  # of the reward's unit: the gap is relative to at least this
@@ -134,10 +133,11 @@ class FunctionSearch:
             t, weights, y = pool.reach(rho, np.ones(model.N))
             upper = pool.price(np.append(0.0, y))[0]
             if upper < float(y @ rho):
-                columns, alone = pool.parts(weights), self.source.first[1:]
+                columns, signs = pool.parts(weights), model.signs[1:]
                 reached = sum(share * column.plan[0] for share, column in columns)
-                best = np.array([column.plan[0][1 + n] for n, column in enumerate(alone)])
-                raise LargeInfeasible(model, y, self._policy(columns), reached[1:], best)
+                best = signs * (signs * np.array([column.plan[0][1:] for column in pool.columns])).max(axis=0)
+                clash = tuple(model.constraints[n].name for n in np.flatnonzero(y > MIN_CLASH_MULTIPLIER))
+                raise LargeInfeasible(model, self._policy(columns), reached[1:], best, clash)
             self.source.gap = min(self.source.gap, max(-t, 1e-15)) * SHARPER
             pool.columns = [self.source.refine(column) for column in pool.columns]
         raise CmdpkitError(
@@ -240,46 +240,47 @@ def _on_rank(
     model: FunctionModel, gap: float, watch: SweepWatch, policy: str, folder: Any, sweeps: Sweeps
 ) -> LargeSolution:
     search = FunctionSearch(model, gap, watch, folder, sweeps)
-    ranks, N = sweeps.ranks, model.N
+    ranks = sweeps.ranks
     if ranks.comm is None:
         search.begin()
         return search.solution(model, policy)
-    numbers = np.full(6 + 4 * N + model.K, np.nan)  # what all ranks return
+    told: dict[str, Any] = {}
     if ranks.rank == 0:
         try:
             search.begin()
             found = search.solution(model, policy)
-            flat = (found.value, found.gap, found.columns, found.sweeps, found.seconds, 0.0)
-            numbers[:] = np.concatenate(
-                (flat, found.utilities, found.shadow_prices, found.tolerance, found.binds, found.errors)
-            )
+            told = {name: getattr(found, name) for name in NUMBERS.split()}
+        except LargeInfeasible as error:
+            told = {name: getattr(error, name) for name in ("utilities", "best", "conflict")}
+            raise
         finally:
             search.source.order([STOP])
-            ranks.share(numbers)
+            ranks.comm.bcast(told)
         return found
     search.source.follow()
-    ranks.share(numbers)
-    if np.isnan(numbers[0]):
-        raise CmdpkitError("no policy meets all bounds; rank 0 says which")
-    value, gap_, columns, done, seconds = numbers[:5].tolist()
-    utilities, prices, tolerance, binds = numbers[6 : 6 + 4 * N].reshape(4, N)
+    told = ranks.comm.bcast(None)
+    if not told:
+        raise CmdpkitError("rank 0 found no policy; its error says why")
     nothing = LargePolicy(model, np.zeros(0), ())
-    return LargeSolution(
-        model, nothing, value, utilities, prices, gap_, numbers[6 + 4 * N :], tolerance, binds > 0, int(columns),
-        int(done), seconds, notes=("the policy is on rank 0",),
-    )  # fmt: skip
+    if "conflict" in told:
+        raise LargeInfeasible(model, nothing, **told)
+    return LargeSolution(model, nothing, **told, notes=("the policy is on rank 0",))
 
 
 class LargeInfeasible(Infeasible):
     """No policy of a model by functions meets all bounds."""
 
     def __init__(
-        self, model: FunctionModel, y: FloatArray, policy: LargePolicy, utilities: FloatArray, best: FloatArray
+        self,
+        model: FunctionModel,
+        policy: LargePolicy,
+        utilities: FloatArray,
+        best: FloatArray,
+        conflict: tuple[str, ...],
     ) -> None:
         self.cmdp: Any = model
         self.policy: Any = policy
-        self.utilities, self.best = utilities, best
-        self.conflict = tuple(model.constraints[n].name for n in np.flatnonzero(y > MIN_CLASH_MULTIPLIER))
+        self.utilities, self.best, self.conflict = utilities, best, conflict
         CmdpkitError.__init__(self, self._explanation())
 
 
