@@ -44,9 +44,9 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Certificate, Run, plain
 from cmdpkit.records.store import made, restored
-from cmdpkit.running.active import GRACE_SECONDS, Progress, Report, in_threads, stoppable
+from cmdpkit.running.active import Progress
 from cmdpkit.running.gym.world import GymRecipe
-from cmdpkit.running.playing import keep, saved_run
+from cmdpkit.running.playing import GRACE_SECONDS, Report, in_threads, keep, saved_run, stoppable
 from cmdpkit.running.request import Request
 from cmdpkit.running.worlds import ModelWorld, World, model_world
 from cmdpkit.simulate.meter import Sums, Tally

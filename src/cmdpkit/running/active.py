@@ -1,24 +1,16 @@
-"""A run that is under way: what it consists of, the curves that are read, what it reports, and how it is saved.
-
-Several runs are carried out in threads that end together: after the last run, after a failure, or after Ctrl-C. Python
-delivers Ctrl-C to the main thread. If compiled code were running there, nothing would happen until the run has ended,
-so the main thread only waits. When the runs have to stop, the next progress report of each raises KeyboardInterrupt,
-and a run with a checkpoint is saved then (see `cmdpkit.running.learning.learn`).
-"""
+"""A run that is under way: what it consists of, the curves that are read, what it reports, and how it is saved."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import accumulate, groupby, repeat, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -338,41 +330,3 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 def _contradicts(path: Path | str, what: str) -> CmdpkitError:
     return CmdpkitError(f"{path} contradicts itself or this run: {what}; delete it to start again")
-
-
-# -- Runs side by side in threads that end together: after the last run, after a failure, or after Ctrl-C.
-
-GRACE_SECONDS = 1.5  # how long runs may take to save themselves when they have to stop
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Report = Callable[[Progress], None]
-
-
-def in_threads(
-    work: Callable[[Item, Report], Result], items: Sequence[Item], threads: int, report: Report | None = None
-) -> Generator[tuple[Item, Result], None, None]:
-    """Yield items with ``work(item, report)`` as they end, at most ``threads`` at once; closing stops the others."""
-    stop = threading.Event()
-    told = stoppable(stop, report)
-    pool = ThreadPoolExecutor(threads)
-    futures = {pool.submit(work, item, told): item for item in items}
-    try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        stop.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        wait([future for future in futures if not future.cancelled()], GRACE_SECONDS)
-
-
-def stoppable(stop: threading.Event, report: Report | None) -> Report:
-    """A progress callback that calls ``report``, and raises KeyboardInterrupt once ``stop`` is set."""
-
-    def told(at: Progress) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        if report is not None:
-            report(at)
-
-    return told

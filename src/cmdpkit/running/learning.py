@@ -31,8 +31,8 @@ from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.running.active import Progress, Report, in_threads
-from cmdpkit.running.playing import keep, play
+from cmdpkit.running.active import Progress
+from cmdpkit.running.playing import Report, in_threads, keep, play
 from cmdpkit.running.request import Asked, Request, Stop, check_parameters, length_of, stop_rule
 from cmdpkit.running.worlds import World, world_of
 from cmdpkit.simulate.simulator import Noise

@@ -2,13 +2,20 @@
 
 The pieces do not change a single bit of the result, because a learner's run of n episodes is the same as n runs of one
 episode. `play` is the only way in which a run is carried out, and `keep` does it for a folder that holds the records.
+
+Several runs are carried out in threads that end together (`in_threads`): after the last run, after a failure, or after
+Ctrl-C. Python delivers Ctrl-C to the main thread. If compiled code were running there, nothing would happen until the
+run has ended, so the main thread only waits. When the runs have to stop, the next progress report of each raises
+KeyboardInterrupt, and a run with a checkpoint is saved then.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -55,6 +62,11 @@ EVALUATION_EPISODES = 1000  # episodes of the final policy, in addition to those
 CONFIDENCE_LEVEL = 0.95  # of every interval of the evaluation
 EVALUATION_STREAM = 1  # key of the stream, which makes its random numbers independent of those of the run
 
+GRACE_SECONDS = 1.5  # how long runs may take to save themselves when they have to stop
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Report = Callable[[Progress], None]
 Part = TypeVar("Part")
 
 
@@ -141,6 +153,35 @@ def keep(
 def saved_run(folder: Path, key: str) -> Path:
     """The file in a folder of records in which an unfinished run is saved."""
     return folder / f"{key}.run.npz"
+
+
+def in_threads(
+    work: Callable[[Item, Report], Result], items: Sequence[Item], threads: int, report: Report | None = None
+) -> Generator[tuple[Item, Result], None, None]:
+    """Yield items with ``work(item, report)`` as they end, at most ``threads`` at once; closing stops the others."""
+    stop = threading.Event()
+    told = stoppable(stop, report)
+    pool = ThreadPoolExecutor(threads)
+    futures = {pool.submit(work, item, told): item for item in items}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        wait([future for future in futures if not future.cancelled()], GRACE_SECONDS)
+
+
+def stoppable(stop: threading.Event, report: Report | None) -> Report:
+    """A progress callback that calls ``report``, and raises KeyboardInterrupt once ``stop`` is set."""
+
+    def told(at: Progress) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        if report is not None:
+            report(at)
+
+    return told
 
 
 def _begin(request: Request, stop: Stop) -> ActiveRun:

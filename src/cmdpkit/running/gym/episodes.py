@@ -17,7 +17,7 @@ more: 1.7 or "1" to state 1, and the text "False" to true. The functions here re
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import gymnasium
@@ -186,7 +186,8 @@ class GymPlayer:
             try:
                 result = step(a + first_action)
             except FAILURES as error:
-                raise _env_raised(k, h, f"env.step({a + first_action})", error) from error
+                place = f"episode {k + 1}, step {h + 1}"
+                raise _env_raised(place, f"env.step({a + first_action})", error) from error
             try:
                 obs, reward, terminated, truncated, info = result
                 flat[h * width] = reward if type(reward) is float else real(reward)
@@ -248,10 +249,7 @@ class GymPlayer:
         if i == 0:
             words = np.random.SeedSequence([int(x) for x in self.root], spawn_key=(block,))
             seed = {"seed": int(words.generate_state(1)[0])}
-        try:
-            result = self.env.reset(**seed)
-        except FAILURES as error:
-            raise _env_raised(k, None, "env.reset", error) from error
+        result = called(f"episode {k + 1}", "env.reset", lambda: self.env.reset(**seed))
         try:
             obs, _ = result if isinstance(result, tuple | list) else ()
             s = whole(obs) - self.problem.states.first
@@ -264,10 +262,7 @@ class GymPlayer:
     def _replayed_step(self, k: int, h: int) -> int:
         """Play step h of episode k a second time, and return the next state."""
         a = int(self.actions[k % EPISODES_PER_SEED, h]) + self.problem.actions.first
-        try:
-            result = self.env.step(a)
-        except FAILURES as error:
-            raise _env_raised(k, h, f"env.step({a})", error) from error
+        result = called(f"episode {k + 1}, step {h + 1}", f"env.step({a})", lambda: self.env.step(a))
         try:
             obs, *_ = result
             return whole(obs) - self.problem.states.first
@@ -294,10 +289,17 @@ class GymPlayer:
         )
 
 
-def _env_raised(k: int, h: int | None, call: str, error: BaseException) -> RunFailed:
+def called(place: str, what: str, call: Callable[[], Any]) -> Any:
+    """What an environment answers to a call; an exception of it is told with its place."""
+    try:
+        return call()
+    except FAILURES as error:
+        raise _env_raised(place, what, error) from error
+
+
+def _env_raised(place: str, what: str, error: BaseException) -> RunFailed:
     """The failure of a run whose environment raised an exception."""
-    place = f"episode {k + 1}" if h is None else f"episode {k + 1}, step {h + 1}"
-    return RunFailed(f"{place}: {call} raised {quoted(error, MAX_EXCEPTION)}")
+    return RunFailed(f"{place}: {what} raised {quoted(error, MAX_EXCEPTION)}")
 
 
 class ByStep:

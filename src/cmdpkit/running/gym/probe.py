@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import check_length, check_seed
 from cmdpkit.running.gym.env import CMDPEnv, Numbers, Range, declared_ranges, limits
-from cmdpkit.running.gym.episodes import FAILURES, complaint, costs, flag, real, reset_complaint, whole
+from cmdpkit.running.gym.episodes import called, complaint, costs, flag, real, reset_complaint, whole
 from cmdpkit.running.gym.world import GymWorld
 
 GUESS = (0.0, 1.0)  # proposed for a signal that was 0 at every step, and of which nothing is declared
@@ -150,7 +151,7 @@ class _Played:
         self.unfinished = 0  # episodes that were cut
 
     def episode(self, k: int, longest: int, seed: dict[str, int]) -> None:
-        result = self._called(f"episode {k + 1}", "env.reset", lambda: self.env.reset(**seed))
+        result = called(f"episode {k + 1}", "env.reset", partial(self.env.reset, **seed))
         try:
             obs, info = result
             self._meet(whole(obs))
@@ -159,7 +160,7 @@ class _Played:
         for h in range(1, longest + 1):
             a = self._action(info)
             place = f"episode {k + 1}, step {h}"
-            result = self._called(place, f"env.step({a})", lambda a=a: self.env.step(a))
+            result = called(place, f"env.step({a})", partial(self.env.step, a))
             try:
                 obs, reward, terminated, truncated, info = result
                 if self.N is None:
@@ -188,12 +189,6 @@ class _Played:
         if isinstance(self.env.unwrapped, CMDPEnv):
             return int(self.rng.choice(np.flatnonzero(info["action_mask"])))
         return self.actions.first + int(self.rng.integers(self.actions.size))
-
-    def _called(self, place: str, what: str, call: Any) -> Any:
-        try:
-            return call()
-        except FAILURES as error:
-            raise CmdpkitError(f"{place}: {what} raised {quoted(error, 300)}") from error
 
 
 def _horizon(env: Any, played: _Played, longest: int) -> tuple[int, list[str]]:
