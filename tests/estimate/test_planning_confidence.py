@@ -19,7 +19,7 @@ from cmdpkit.estimate.radii import (
     start_bonus,
     transition_bonus,
 )
-from cmdpkit.learners._model_based.planner import Belief
+from cmdpkit.learners._model_based.learner import Belief
 from counted import count_move, count_step, dense_moves, no_counts
 from instances import synthetic
 

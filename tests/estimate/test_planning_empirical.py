@@ -9,7 +9,7 @@ from box_oracle import Sides
 from cmdpkit.estimate.boxes import grown, new_box, update_box
 from cmdpkit.estimate.counts import Counts, compare_move, compare_signals, count_start, frequencies
 from cmdpkit.estimate.radii import AllTimes, Bernstein
-from cmdpkit.learners._model_based.planner import Belief
+from cmdpkit.learners._model_based.learner import Belief
 from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.operators.rows import expect, push, row_of
 from counted import cell, count_move, count_step, no_counts

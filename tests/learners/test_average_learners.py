@@ -12,7 +12,7 @@ import cmdpkit as ck
 from cmdpkit.estimate.continuing import box_around, cautious_model
 from cmdpkit.exact.stationary.problem import ComponentRows, walk_to
 from cmdpkit.learners import Spec, load
-from cmdpkit.learners._continuing.planning import planned
+from cmdpkit.learners._continuing import planned
 from cmdpkit.learners.ucrl_cmdp import optimistic_model
 from cmdpkit.operators.chains import stationary_values
 from cmdpkit.operators.row_lists import matrix_of

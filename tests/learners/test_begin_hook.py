@@ -54,6 +54,61 @@ class Forgets(Drawn):
         return returns
 
 
+class Waits(Learner):
+    """Counts how often an action paid, and learns when an episode has ended."""
+
+    title = "Waits."
+
+    def __init__(self, spec, **settings):
+        super().__init__(spec, **settings)
+        self.paid = np.ones((spec.H, spec.S, spec.A)) * spec.allowed
+
+    def act(self, h, s):
+        return int((self.paid[h, s] * (uniform(self._rng) < 0.8) + self.spec.allowed[h, s]).argmax())
+
+    def end(self, states, actions, signals):
+        for h in range(self.spec.H):
+            self.paid[h, states[h], actions[h]] += signals[h, 0]
+
+    def behaviour(self):
+        likely, any_ = self.paid + self.spec.allowed, self.spec.allowed
+        return sum(p * np.eye(self.spec.A)[x.argmax(axis=-1)] for p, x in ((0.8, likely), (0.2, any_)))
+
+    def recommend(self):
+        return np.eye(self.spec.A)[self.paid.argmax(axis=-1)]
+
+
+class ByStep(Waits):
+    """The same, told step by step."""
+
+    def first(self, s, rng):
+        self._rng, self.h, self.trace = rng, 0, []
+        return self.taken(s)
+
+    def next(self, signals, s, rng):
+        self.trace[-1] += (signals.copy(),)
+        self.h += 1
+        return self.taken(s)
+
+    def last(self, signals):
+        self.trace[-1] += (signals.copy(),)
+        self.end(*(np.array(x) for x in zip(*self.trace, strict=True)))
+        self.h, self.trace = 0, []
+
+    def taken(self, s):
+        a = self.act(self.h, s)
+        self.trace.append((s, a))
+        return a
+
+
+def test_a_learner_that_waits_until_an_episode_ends_writes_two_methods_in_place_of_three():
+    check_learner(Waits)
+    runs = [ck.learn("paper/synthetic", kind, episodes=300, seed=2) for kind in (Waits, ByStep)]
+    assert np.array_equal(runs[0].curves["regret"], runs[1].curves["regret"])
+    assert np.array_equal(runs[0].policy.pi, runs[1].policy.pi)
+    assert Waits.missing() == ByStep.missing() == [] and Learner.missing() == ["first", "next", "last", "recommend"]
+
+
 def test_it_is_called_once_before_every_episode_and_what_it_draws_is_measured():
     """The meter must have seen the policy that was drawn for each episode: exact regret equals the sum over them."""
     cmdp = ck.load("paper/synthetic")

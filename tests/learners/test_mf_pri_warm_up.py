@@ -63,7 +63,7 @@ def test_an_episode_is_learned_from_backwards_and_in_a_stationary_world_for_all_
     assert np.all(values[:4] == np.arange(4, 0, -1.0)[:, None, None, None])  # the most that could still be earned
     for _ in range(50):
         learner.run(source, rng, 1)
-        episode = learner.episode
+        episode = learner._episode
         path = episode.states.astype(int), episode.actions.astype(int), episode.signals
         backed_up(values, visits, path, learner.values.weight, cmdp.actions, stationary)
     found = learner.values.cells.reshape(5, 4, 3, 4)

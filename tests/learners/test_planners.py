@@ -108,8 +108,8 @@ def test_evaluations_are_optimistic_and_not_just_cut(algo):
                 learner.run(source, rng, 1)
             values = ck.evaluate(cmdp, ck.Policy(pi))
             truth = np.append(values.v, values.w)
-            assert (learner.values.start >= truth).all()
-            informative += bool((learner.values.start < cmdp.H).any())
+            assert (learner.parts.values.start >= truth).all()
+            informative += bool((learner.parts.values.start < cmdp.H).any())
     assert informative > 0, "otherwise cutting at H alone made it optimistic"
 
 
@@ -125,7 +125,7 @@ def test_the_lagrangian_of_opt_dual_is_optimistic():
         lam = learner.multipliers
         learner.run(source, rng, 1)
         truth = ck.solve(ck.CMDP(cmdp.P, cmdp.r + lam[0] * cmdp.g[0])).value
-        assert truth <= learner.pair.totals[0] < (1 + lam[0]) * cmdp.H
+        assert truth <= learner.after.parts.pair.totals[0] < (1 + lam[0]) * cmdp.H
 
 
 @pytest.mark.long
@@ -187,16 +187,16 @@ def test_the_theorys_constants_by_hand():
     def learner(algo, **needs):
         return load(algo)(cmdp_spec, preset="theory", **needs)
 
-    primal = learner("opt-primal-dual", slack=0.09).constants
+    primal = learner("opt-primal-dual", slack=0.09).parts
     assert primal.dual_bound == pytest.approx(33.3333, abs=1e-3)
     assert primal.policy_rate == pytest.approx(4.55e-5, abs=1e-7)  # sqrt(2 ln 3 / (9 (1 + 33.33)^2 1e5))
     assert primal.dual_rate == pytest.approx(33.3333 / (3 * math.sqrt(1e5)), rel=1e-4)
     dope = learner("dope", baseline=np.full((3, 3, 3), 1 / 3), baseline_utility=[2.09])
-    assert dope.warm_up == pytest.approx(9 * 3 * 81 / 0.09**2, rel=1e-9)
-    assert dope.kernel_log == pytest.approx(math.log(2 * 27 * 1e5 / 0.1), rel=1e-12)
-    assert dope.reward_weights == pytest.approx([100.0, 100.0], rel=1e-9)  # 3 H / slack and H^2 / slack
-    opdop = learner("opdop", slack=0.09).constants
-    assert opdop.beta == pytest.approx(3 * math.sqrt(3 * math.log(27e5 / 0.1)), rel=1e-12)
+    assert dope.pessimism.warm_up == pytest.approx(9 * 3 * 81 / 0.09**2, rel=1e-9)
+    assert dope.pessimism.kernel_log == pytest.approx(math.log(2 * 27 * 1e5 / 0.1), rel=1e-12)
+    assert dope.weights == pytest.approx([100.0, 100.0], rel=1e-9)  # 3 H / slack and H^2 / slack
+    opdop = learner("opdop", slack=0.09).parts
+    assert opdop.bonus.beta == pytest.approx(3 * math.sqrt(3 * math.log(27e5 / 0.1)), rel=1e-12)
     assert (opdop.policy_rate, opdop.dual_rate) == pytest.approx((math.sqrt(math.log(3) / 9e5), 1e5**-0.5))
     assert opdop.cap == pytest.approx(6 / 0.09, rel=1e-12)
     pessimistic = learner("opt-pess-lp", baseline=np.full((3, 3, 3), 1 / 3), baseline_utility=[2.09])

@@ -145,6 +145,7 @@ def test_counts_of_single_steps_are_those_of_whole_episodes():
     episode = new_episode(cmdp.H, 3)
     for _ in range(K):
         s = int(reset(sim, rng))
+        learner.begin(rng)
         a = learner.first(s, rng)
         for h in range(cmdp.H):
             episode.states[h], episode.actions[h] = s, a

@@ -5,13 +5,12 @@ import pytest
 
 from cmdpkit.estimate.boxes import estimated
 from cmdpkit.estimate.counts import count_start
-from cmdpkit.learners._model_based.cadence import CADENCES, UNSEEN, PlanRule, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._model_based.cadence import UNSEEN, mark_planned, new_cadence, note_episode
 from counted import count_move, count_step, dense_moves, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A = 3, 4, 2
 PROGRESS = 0.03
-NEED, DOUBLING, EPISODE = (PlanRule(CADENCES.index(name), PROGRESS) for name in ("need", "doubling", "episode"))
 
 
 def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -27,11 +26,11 @@ def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[n
 
 def test_with_one_cell_plans_fall_due_at_powers_of_two():
     counts = no_counts(1, 1, 1, 0)
-    cadence, planned_at = new_cadence(1, 1, 1), []
+    cadence, planned_at = new_cadence(1, 1, 1, "doubling"), []
     for k in range(1, 101):
         count_start(counts, 0)
         count_step(counts, 1, 0, 0, 0, np.zeros(1))
-        note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int), DOUBLING)
+        note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int))
         if cadence.due[0]:
             mark_planned(cadence, counts, estimated(counts, 1), np.ones((1, 1, 1)))
             planned_at.append(k)
@@ -41,11 +40,11 @@ def test_with_one_cell_plans_fall_due_at_powers_of_two():
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
     rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
-    cadence, pi = new_cadence(1 if pooled else H, S, A), np.full((H, S, A), 1 / A)
+    cadence, pi = new_cadence(1 if pooled else H, S, A, "doubling"), np.full((H, S, A), 1 / A)
     mark_planned(cadence, counts, estimated(counts, A), pi)
     before, plans, waits = np.zeros_like(counts.visits), 0, 0
     for _ in range(400):
-        note_episode(cadence, counts.visits, *random_episode(rng, counts), DOUBLING)
+        note_episode(cadence, counts.visits, *random_episode(rng, counts))
         doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
         assert cadence.due[0] == doubled
         if doubled:
@@ -77,7 +76,7 @@ def error(reach: np.ndarray, visits: np.ndarray) -> float:
 @pytest.mark.parametrize("pooled", [False, True])
 def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_doubled(pooled):
     rng, counts = np.random.default_rng(2), no_counts(H, S, A, 0, pooled=pooled)
-    cadence, by_error, by_doubling, waits = new_cadence(1 if pooled else H, S, A), 0, 0, 0
+    cadence, by_error, by_doubling, waits = new_cadence(1 if pooled else H, S, A, "need", PROGRESS), 0, 0, 0
     for _ in range(30):
         random_episode(rng, counts)
     while counts.starts.sum() < 3000:
@@ -89,7 +88,7 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
         reach, k = expected_visits(counts, pi), int(counts.starts.sum())
         assert not cadence.due[0]
         while not cadence.due[0]:
-            note_episode(cadence, counts.visits, *random_episode(rng, counts, elsewhere), NEED)
+            note_episode(cadence, counts.visits, *random_episode(rng, counts, elsewhere))
             fallen = error(reach, counts.visits.reshape(reach.shape)) <= (1 - PROGRESS) * error(
                 reach, visits.reshape(reach.shape)
             )
@@ -102,7 +101,7 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
 
 def test_every_episode_means_every_episode():
     counts = no_counts(H, S, A, 0)
-    cadence = new_cadence(H, S, A)
+    cadence = new_cadence(H, S, A, "episode")
     mark_planned(cadence, counts, estimated(counts, A), np.full((H, S, A), 1 / A))
-    note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts), EPISODE)
+    note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts))
     assert cadence.due[0]

@@ -75,9 +75,10 @@ def test_a_plan_is_the_optimum_of_the_drawn_model_under_the_tightened_bounds():
     cmdp, rng = ck.load("random", S=5, A=3, H=4, N=2, conflict=0.5, seed=3), stream(4)
     learner = learner_of(cmdp, tighten=0.05)
     learner.run(Source.of(cmdp), rng, 200)
-    learner.cadence.due[0] = True
+    learner.after.due[0], again = True, generator(rng.copy())
     learner.begin(rng)
-    (P, mu), signals = dense(learner, learner._drawn.model), learner._drawn.signals
+    found = learner.draw(learner.believed(), again)  # with the same random numbers
+    (P, mu), signals = dense(learner, found.model), found.signals
     k = 201
     rho = learner.spec.rho + 0.05 * np.sqrt(np.log(k) / k)
     model = ck.CMDP(P, signals[0], signals[1:], rho, mu, horizon=4, actions=cmdp.actions)
@@ -112,7 +113,7 @@ def test_a_model_is_drawn_only_when_a_plan_is_made():
     learner.run(Source.of(cmdp), rng, 300)
     plans, words = learner.plan_log.plans, rng.copy()
     assert 5 < plans < 100
-    learner.cadence.due[0] = False
+    learner.after.due[0] = False
     learner.begin(rng)
     learner.behaviour()
     learner.recommend()

@@ -8,6 +8,7 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.estimate.counts import counts_of
 from cmdpkit.learners import Spec, load
+from cmdpkit.learners._model_based.iterating import improved
 from told import know
 
 pytestmark = pytest.mark.compiled
@@ -52,7 +53,7 @@ def test_a_step_of_the_learner_is_the_formula(preset):
     rng, (H, S, A), rho = np.random.default_rng(1), cmdp.actions.shape, learner.spec.rho
     pi, lam = rng.dirichlet(np.ones(A), (H, S)), np.array([0.3, 1.4])
     learner.playing.pi[...], learner.playing.lam[...], learner.playing.episodes[0] = pi, lam, k
-    learner._improve()
+    improved(learner.parts, learner.counts, learner.playing)
 
     moved, n, episodes = moves.sum(axis=-1), visits, int(starts.sum())
     p = np.where(moved[..., None] > 0, moves / np.maximum(moved, 1)[..., None], np.eye(S)[:, None])
@@ -112,7 +113,7 @@ def test_the_fixed_point_solved_by_hand(tau, lam, p):
     learner = load("reg-primal-dual")(Spec.of(cmdp, 10), preset="muller", c=0.0, **fixed)
     know(learner, cmdp, 10**12)
     for _ in range(100_000):
-        learner._improve()
+        improved(learner.parts, learner.counts, learner.playing)
     assert learner.multipliers[0] == pytest.approx(lam, abs=1e-8)
     assert learner.recommend()[0, 0, 1] == pytest.approx(p, abs=1e-8)
 
@@ -125,7 +126,7 @@ def test_where_the_learner_stands_still_the_shortfall_is_tau_times_the_price(mar
     learner = load("reg-primal-dual")(Spec.of(cmdp, 10), preset="muller", c=0.0, margin=margin, **fixed)
     know(learner, cmdp, many)
     for _ in range(20_000):
-        learner._improve()
+        improved(learner.parts, learner.counts, learner.playing)
     lam, w = learner.multipliers, ck.evaluate(cmdp, ck.Policy.of(cmdp, learner.recommend())).w
     assert (lam > 0.01).all()
     spans = np.array([s.span for s in cmdp.utility_scales])

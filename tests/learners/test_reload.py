@@ -5,6 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.learners import Spec, load
+from cmdpkit.learners._model_based.iterating import improved
 from instances import synthetic
 from told import know
 
@@ -26,7 +27,7 @@ def settled(cmdp: ck.CMDP, steps: int, **given: float) -> tuple[ck.Values, np.nd
     learner = load("reload")(Spec.of(cmdp, 10), c=0.0, **given)
     know(learner, cmdp, 10**12)
     for _ in range(steps):
-        learner._improve()
+        improved(learner.after.parts, learner.counts, learner.playing)
     spans = np.array([scale.span for scale in cmdp.utility_scales])
     policy = ck.Policy.of(cmdp, learner.recommend() / learner.recommend().sum(axis=-1, keepdims=True))
     return ck.evaluate(cmdp, policy), learner.multipliers * cmdp.reward_scale.span / spans

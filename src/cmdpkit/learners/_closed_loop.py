@@ -153,12 +153,8 @@ def book(ledger, episode, certify):
         ledger.range[0] = min(ledger.range[0], episode.signals[h, 0])
         ledger.range[1] = max(ledger.range[1], episode.signals[h, 0])
     for m in range(M):
-        total = 0.0
-        for h in range(H):
-            total += episode.signals[h, m]
-        episode.totals[m] = total
-        ledger.totals[m] += total
+        ledger.totals[m] += episode.totals[m]
         if certify:
-            ledger.sample[ledger.size[0], m] = total
+            ledger.sample[ledger.size[0], m] = episode.totals[m]
     if certify:
         ledger.size[0] += 1

@@ -33,8 +33,7 @@ import numpy as np
 
 from cmdpkit.estimate.continuing import Model, mean_model
 from cmdpkit.learners import Params, Spec
-from cmdpkit.learners._continuing.planning import planned
-from cmdpkit.learners._continuing.player import Player, at_random
+from cmdpkit.learners._continuing import Player, at_random, planned
 from cmdpkit.learners.params import at_least_one, not_negative, probability
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream

@@ -46,8 +46,7 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import ExtendedPlan, plan
 from cmdpkit.estimate.continuing import box_around, hopeful_means
-from cmdpkit.learners._continuing.planning import Planned
-from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners._continuing import Planned, Player
 from cmdpkit.learners._model_based.cadence import error_of
 from cmdpkit.learners.params import NEVER, Params, at_least_one, not_negative, probability, ruled
 from cmdpkit.learners.spec import Spec

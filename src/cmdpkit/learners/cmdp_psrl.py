@@ -27,8 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cmdpkit.estimate.continuing import drawn_model
-from cmdpkit.learners._continuing.planning import planned
-from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners._continuing import Player, planned
 from cmdpkit.learners.params import NEVER, Params, above_zero, at_least_one, at_least_zero
 from cmdpkit.simulate.random import Stream
 

@@ -28,11 +28,12 @@ import numpy as np
 
 from cmdpkit.estimate.radii import hoeffding, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
+from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
 from cmdpkit.learners._model_based.settings import WithMargin, even_visits, on_bonus
 
 
-class CONRL(OptimisticPlanner):
+class CONRL(ModelBased):
     """CONRL at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -49,6 +50,10 @@ class CONRL(OptimisticPlanner):
     paper = "arXiv 2006.05051"
     source = "authors' code"
     presets = {"practical": WithMargin(replan="need", c=1e-5), "theory": WithMargin()}
+    params: WithMargin
+    recommend = best_with_margin
+    warnings = warnings_of_margin
+    explain = account_of_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -2,8 +2,9 @@
 
 A learner that says how it begins an episode (`first`), goes on (`next`), ends it (`last`) and which policy it would
 return (`recommend`) is complete: this class drives it on a simulator, saves and restores it, and gives everything
-else a default. A learner may also have a compiled `run`; then `cmdpkit.testing.check_learner` shows that it does the
-same as the four methods, to the bit.
+else a default. One that learns nothing before an episode has ended is shorter: `act` and `end` take the place of the
+first three. A learner may also have a compiled `run`; then `cmdpkit.testing.check_learner` shows that it does the same
+as these methods, to the bit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import Counts
+from cmdpkit.estimate.counts import Counts, new_episode
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import Params, Preset, chosen
@@ -56,6 +57,8 @@ SOURCES = {  # what the constants and steps of an algorithm were taken from
 class Learner(Saved, ABC):
     """An algorithm at work. Inherit from this class, and write `first`, `next`, `last` and `recommend`.
 
+    Or write `act`, `end` and `recommend`, if no choice within an episode depends on the signals of that episode.
+
     The class attributes are data about the algorithm. Randomness comes from the stream `rng` that the methods are
     given, and from nothing else: ``cmdpkit.learners.uniform(rng)`` draws a number in [0, 1). Steps, states and actions
     count from 0.
@@ -77,9 +80,12 @@ class Learner(Saved, ABC):
     anytime: ClassVar[bool] = False  # whether it can learn without knowing the number of episodes, see `Spec.anytime`
     presets: ClassVar[Mapping[str, Preset]] = {"practical": Params()}  # by name; the first is the default
 
-    fixed: ClassVar[tuple[str, ...]] = ("spec", "preset", "params", "notes", "_shown")  # what `state` leaves out
+    fixed: ClassVar[tuple[str, ...]] = (  # what `state` leaves out
+        *("spec", "preset", "params", "notes", "_shown", "_episode", "_rng", "_steps"),
+    )
     notes: tuple[str | Note, ...] = ()  # what a user should know about these parameters at this K
     _shown: FloatArray | None = None  # the policy that the meter was told about last
+    _steps = 0  # how many steps of the running episode are over, if it is driven step by step
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         if spec.criterion not in self.criteria:
@@ -94,6 +100,8 @@ class Learner(Saved, ABC):
         self.spec = spec
         self.preset = self.default_preset() if preset is None else preset
         self.params = chosen(self.presets, spec, self.preset, params)
+        self._episode = new_episode(spec.H, 1 + spec.N)  # the running one, for learners that wait until it has ended
+        self._rng: Stream = np.zeros(4, dtype=np.uint64)  # the stream of their random actions
 
     @classmethod
     def default_preset(cls) -> str:
@@ -103,28 +111,54 @@ class Learner(Saved, ABC):
     # -- what every learner says ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin an episode in state s: the action to take."""
-
-    @abstractmethod
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Learn from a step's reward and utilities [1+N], which led to state s: the action to take there."""
-
-    @abstractmethod
-    def last(self, signals: FloatArray) -> None:
-        """Learn from the last, H-th step's reward and utilities [1+N], and end the episode."""
-
-    @abstractmethod
     def recommend(self) -> FloatArray:
         """The policy pi [H, S, A] to return now."""
+
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin an episode in state s: the action to take."""
+        self._rng, self._steps = rng, 0
+        return self._act(s)
+
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Learn from a step's reward and utilities [1+N], which led to state s: the action to take there."""
+        self._episode.signals[self._steps] = signals
+        self._steps += 1
+        return self._act(s)
+
+    def last(self, signals: FloatArray) -> None:
+        """Learn from the last, H-th step's reward and utilities [1+N], and end the episode."""
+        episode = self._episode
+        episode.signals[self._steps] = signals
+        self.end(episode.states, episode.actions, episode.signals)
+
+    def act(self, h: int, s: int) -> int:
+        """The action to take at step h in state s, for learners that wait until an episode has ended."""
+        raise NotImplementedError
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from an episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
+        raise NotImplementedError
+
+    @classmethod
+    def waits(cls) -> bool:
+        """Whether it learns when an episode has ended, with `act` and `end`."""
+        return cls.first is Learner.first and cls.act is not Learner.act
+
+    @classmethod
+    def missing(cls) -> list[str]:
+        """The methods that a class must still define to be a learner."""
+        needed = ("act", "end") if cls.waits() else ("first", "next", "last")
+        return [name for name in (*needed, "recommend") if getattr(cls, name) is getattr(Learner, name)]
 
     # -- what has a default --------------------------------------------------------------------------------------------
 
     def begin(self, rng: Stream) -> None:
         """Prepare an episode, before `behaviour` is asked for its policy and before `first`; by default nothing.
 
-        This is the place to draw the policy of an episode, as posterior sampling does; see `numpy_generator`.
+        This is the place to plan, or to draw the policy of an episode, as posterior sampling does; see
+        `numpy_generator`. No other method plans.
         """
+        self._rng = rng
 
     def behaviour(self) -> FloatArray:
         """The policy pi [H, S, A] that the next episode plays, random actions included; by default `recommend()`.
@@ -136,13 +170,9 @@ class Learner(Saved, ABC):
     def run(self, source: Source, rng: Stream, n: int) -> Returns:
         """Play n more episodes in a model. Two calls with n are the same as one call with 2 n, to the bit."""
         source.check(self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        for k in range(n):
-            self.begin(rng)
-            self._show(source.meter)
-            totals = self._episode(source.simulator, rng)
-            collect(source.meter, totals)
-            out[:, k] = totals
+        out, done = np.empty((1 + self.spec.N, n)), 0
+        while done < n:
+            done += self._play(source, rng, out, done)
         return Returns(out[0], out[1:])
 
     def walk(self, walk: Walk, rng: Stream, n: int) -> Returns:
@@ -173,7 +203,7 @@ class Learner(Saved, ABC):
 
     def episodic(self) -> Episodic | None:
         """A faster way to drive the learner in a Gymnasium environment, if it has one, which leads to the same bits."""
-        return None
+        return self if self.waits() else None
 
     @property
     def multipliers(self) -> FloatArray | None:
@@ -215,6 +245,22 @@ class Learner(Saved, ABC):
 
     # -- the default run -----------------------------------------------------------------------------------------------
 
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play episodes, with returns in the columns of out [1+N, n] from `first` on; returns how many, at least 1."""
+        self.begin(rng)
+        self._show(source.meter)
+        totals = self._play_by_steps(source.simulator, rng)
+        collect(source.meter, totals)
+        out[:, first] = totals
+        return 1
+
+    def _act(self, s: int) -> int:
+        """The action in state s, noted for the end of the episode."""
+        h = self._steps
+        a = self.act(h, s)
+        self._episode.states[h], self._episode.actions[h] = s, a
+        return a
+
     def _show(self, meter: Meter) -> None:
         """Tell the meter which policy the next episode plays."""
         if meter.every == 0:
@@ -224,7 +270,7 @@ class Learner(Saved, ABC):
         watch_policy(meter, changed, pi)
         self._shown = pi.copy()
 
-    def _episode(self, simulator: Simulator, rng: Stream) -> FloatArray:
+    def _play_by_steps(self, simulator: Simulator, rng: Stream) -> FloatArray:
         """Play one episode: its total reward and utilities [1+N]."""
         H, totals = self.spec.H, np.zeros(1 + self.spec.N)
         s = int(reset(simulator, rng))

@@ -26,8 +26,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners import Params, Source, Spec
-from cmdpkit.learners._episodes import EpisodeLearner
+from cmdpkit.estimate.counts import Episode
+from cmdpkit.learners import Learner, Params, Source, Spec
+from cmdpkit.learners._episodes import choose, chosen, learn, learned, play_episodes, show
 from cmdpkit.learners._note import Note
 from cmdpkit.learners._q_learning import (
     PriceConstants,
@@ -39,12 +40,11 @@ from cmdpkit.learners._q_learning import (
     random_action,
 )
 from cmdpkit.learners.params import above_zero, ruled
-from cmdpkit.model.compiled import ONE, compiled
+from cmdpkit.model.compiled import ONE, ZERO
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.meter import collect, watch
+from cmdpkit.simulate.meter import watch
 from cmdpkit.simulate.random import Stream, uniform
-from cmdpkit.simulate.simulator import reset, step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,72 +79,53 @@ class DualQLearned(NamedTuple):
     """What one run has learned."""
 
     tables: PricedTables  # action values and prices
-    totals: FloatArray  # [1+N]: reward and utilities of the running episode so far
     usage: FloatArray  # [3, H*S*A]: greedy choices before and since the number of episodes last doubled, and earlier
 
 
-@compiled
-def play(sim, meter, learned, c, rng, out):
-    """As many episodes as `out` [1+N, n] has columns."""
-    tables = learned.tables
-    for k in range(out.shape[1]):
-        watch(meter, tables.changed[0], tables.best, tables.explore[0], c.usable)
-        tables.changed[0] = False
-        s = reset(sim, rng)
-        for h in range(c.H):
-            a = choose(learned, c, h, s, rng)
-            s_next, x = step(sim, h, s, a, rng)
-            _update(learned, c, h, s, a, sim.outcomes, x, s_next)
-            s = s_next
-        for n in range(len(c.zero)):
-            out[n, k] = learned.totals[n]
-        collect(meter, learned.totals)
-        _end_episode(learned, c)
+class DualQPlayer(NamedTuple):
+    """What compiled code plays and learns from."""
+
+    learned: DualQLearned
+    c: PriceConstants
 
 
-@compiled
-def choose(learned, c, h, s, rng):
-    """The action to take at step h in state s: the best one at the present prices, or a random one."""
-    i, tables = np.uint64(h) * c.S + np.uint64(s), learned.tables
+@show.of(DualQPlayer)
+def _show(player, meter):
+    tables = player.learned.tables
+    watch(meter, tables.changed[0], tables.best, tables.explore[0], player.c.usable)
+
+
+@choose.of(DualQPlayer)
+def _choose(player, episode, h, s, rng):
+    """The best action at the present prices, or a random one."""
+    (tables, usage), c = player
+    i = np.uint64(h) * c.S + np.uint64(s)
     if tables.explore[0] > 0.0 and uniform(rng) < tables.explore[0]:
         return random_action(c.usable, i, rng)
-    learned.usage[1, i * c.A + tables.best[i]] += 1.0
+    usage[1, i * c.A + tables.best[i]] += 1.0
     return tables.best[i]
 
 
-@compiled
-def learn(learned, c, states, actions, signals):
-    """What `play` does with an episode, when it was played elsewhere."""
+@learn.of(DualQPlayer)
+def _learn(player, episode):
+    """Learn from all steps, let the prices follow the totals, and count the choices as usage."""
+    (tables, usage), c = player
+    tables.changed[0] = False
     for h in range(c.H):
-        s_next = states[h + ONE] if h + ONE < c.H else 0
-        _update(learned, c, h, states[h], actions[h], signals, h, s_next)
-    _end_episode(learned, c)
-
-
-@compiled(inline=True)
-def _update(learned, c, h, s, a, outcomes, x, s_next):
-    """Learn from outcomes[x], received at (h, s, a) on the way to s_next."""
-    i, i_next = np.uint64(h) * c.S + np.uint64(s), (np.uint64(h) + ONE) * c.S + np.uint64(s_next)
-    learn_cell(learned.tables, c, i, np.uint64(a), i_next, outcomes, x)
-    for n in range(len(c.zero)):
-        learned.totals[n] += outcomes[x, n]
-
-
-@compiled(inline=True)
-def _end_episode(learned, c):
-    """Let the prices follow the episode's totals, and count its choices as usage."""
-    move_prices(learned.tables, c, learned.totals)
-    for n in range(len(c.zero)):
-        learned.totals[n] = 0.0
-    k = learned.tables.episodes[0]
+        i, a = h * c.S + np.uint64(episode.states[h]), np.uint64(episode.actions[h])
+        s_next = np.uint64(episode.states[h + ONE]) if h + ONE < c.H else ZERO
+        learn_cell(tables, c, i, a, (h + ONE) * c.S + s_next, episode.signals, h)
+    move_prices(tables, c, episode.totals)
+    k = tables.episodes[0]
     if k & (k - 1) == 0:
-        for j in range(learned.usage.shape[1]):
-            learned.usage[2, j] += learned.usage[0, j]
-            learned.usage[0, j] = learned.usage[1, j]
-            learned.usage[1, j] = 0.0
+        for j in range(usage.shape[1]):
+            usage[2, j] += usage[0, j]
+            usage[0, j] = usage[1, j]
+            usage[1, j] = 0.0
+    return False
 
 
-class DualQ(EpisodeLearner):
+class DualQ(Learner):
     """Dual-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -167,27 +148,21 @@ class DualQ(EpisodeLearner):
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.constants = PriceConstants.of(spec, average_from=math.inf, **asdict(self.params))
-        tables = PricedTables.of(spec, self.constants)
-        self.learned = DualQLearned(tables, np.zeros(1 + spec.N), np.zeros((3, spec.allowed.size)))
+        c = PriceConstants.of(spec, average_from=math.inf, **asdict(self.params))
+        self.learned = DualQLearned(PricedTables.of(spec, c), np.zeros((3, spec.allowed.size)))
+        self.player = DualQPlayer(self.learned, c)
 
-    def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
         """Play all episodes in one compiled loop."""
-        play(*source, self.learned, self.constants, rng, out)
-        return int(out.shape[1])
-
-    def begin(self, rng: Stream) -> None:
-        """Begin an episode."""
-        super().begin(rng)
-        self.learned.tables.changed[0] = False
+        return int(play_episodes(*source, self.player, self._episode, rng, out, first, out.shape[1] - first))
 
     def act(self, h: int, s: int) -> int:
         """The best action at the present prices, or a random one."""
-        return int(choose(self.learned, self.constants, h, s, self._rng))
+        return int(chosen(self.player, self._episode, h, s, self._rng))
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode."""
-        learn(self.learned, self.constants, states, actions, signals)
+        learned(self.player, Episode(states[: self.spec.H], actions, signals, self._episode.totals))
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""

@@ -8,7 +8,7 @@ every update.
 Needs: `slack`, for the cap chi = 2 H / slack of the prices. Output: a mixture.
 
 Symbols: alpha = sqrt(ln A / (H^2 K)) = `policy_rate`; eta = 1 / sqrt(K) = `dual_rate`; theta = 1 / K = `mixing`;
-Gamma = beta / sqrt(n + 1), beta = C1 H sqrt(S ln(S A H K / delta)) = `beta`; Y = `Playing.lam`; chi = `cap`.
+Gamma = beta / sqrt(n + 1), beta = C1 H sqrt(S ln(S A H K / delta)) = `OpdopBonus.beta`; Y = `Playing.lam`; chi = `cap`.
 
 Departures: those of all (`_model_based`); the paper leaves the constant C1 open, here it is 1; the start distribution
 is treated like a row of the kernel; a policy is evaluated with the data of its own episode included; `policy_step` and
@@ -26,57 +26,62 @@ import numpy as np
 from cmdpkit.estimate.counts import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Iterating,
+    CHANGING,
+    PolicyEvaluation,
+    bonus_of,
     evaluate,
-    has_changed,
+    improve,
+    improve_by,
     mirror,
     mix,
+    mixture,
     move_prices,
-    set_bonus,
+    update_bonus,
     update_means,
 )
+from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of
 from cmdpkit.model.compiled import compiled
 
 
-class OpdopConstants(NamedTuple):
-    """What compiled code needs of spec and settings."""
+class OpdopBonus(NamedTuple):
+    """2 Gamma; where a transition follows, it must have been seen."""
 
-    beta: float  # scale of the bonus
+    beta: float
+
+
+@bonus_of.of(OpdopBonus)
+def _bonus(bonus, counts, row):
+    moved, visited = counts.moves[row], counts.visits[row]
+    return 2 * bonus.beta / np.sqrt(moved + 1.0), 2 * bonus.beta / np.sqrt(visited + 1.0)
+
+
+class OpdopParts(NamedTuple):
+    """What compiled code needs."""
+
+    values: PolicyEvaluation
+    bonus: OpdopBonus
     policy_rate: float  # alpha, step of the policy
     dual_rate: float  # eta, step of the prices
     mixing: float  # theta, share of the uniform policy that is mixed in
     cap: float  # chi, largest price
 
 
-@compiled
-def _improve(counts, playing, parts):
+@improve.of(OpdopParts)
+def _improve(parts, counts, playing):
     """Move the prices by the previous evaluation, evaluate the policy again, then move the policy."""
-    values, constants = parts
-    move_prices(values, playing.lam, constants.dual_rate, constants.cap, playing.lam)
-    _fill_bonus(counts, values, constants.beta)
+    values = parts.values
+    move_prices(values, playing.lam, parts.dual_rate, parts.cap)
+    update_bonus(counts, values, parts.bonus)
     update_means(counts, values, 1)  # sums divided by n + 1 instead of n
-    start_bonus = 2 * constants.beta / np.sqrt(counts.starts.sum() + 1.0)
+    start_bonus = 2 * parts.bonus.beta / np.sqrt(counts.starts.sum() + 1.0)
     evaluate(frequencies(counts, playing.pi.shape[2], 1), values, playing.pi, start_bonus)
     mix(values, playing.lam)
-    _blend(playing.pi, constants.mixing, values.allowed)
-    mirror(playing.pi, values.mixed, constants.policy_rate, values.allowed)
+    _blend(playing.pi, parts.mixing, values.allowed)
+    mirror(playing.pi, values.mixed, parts.policy_rate, values.allowed)
 
 
-@compiled
-def _fill_bonus(counts, values, beta):
-    """Fill `bonus` with 2 Gamma; where a transition follows, it must have been seen."""
-    _, S, A = values.bonus.shape
-    for t in range(values.signals.shape[1]):
-        for s in range(S):
-            for a in range(A):
-                row = has_changed(counts, values, t, s, a)
-                if row >= 0:
-                    moved, visited = counts.moves[row], counts.visits[row]
-                    set_bonus(values, t, s, a, 2 * beta / np.sqrt(moved + 1.0), 2 * beta / np.sqrt(visited + 1.0))
-
-
-@compiled
+@compiled(inline=True)
 def _blend(pi, share, allowed):
     """Mix a share of the uniform policy into pi."""
     H, S, A = pi.shape
@@ -90,7 +95,7 @@ def _blend(pi, share, allowed):
                     pi[h, s, a] = (1.0 - share) * pi[h, s, a] + share / choices
 
 
-class OPDOP(Iterating):
+class OPDOP(ModelBased):
     """OPDOP at work; keyword arguments other than preset and slack change single settings.
 
     >>> import cmdpkit as ck
@@ -105,22 +110,23 @@ class OPDOP(Iterating):
     source = "text"
     needs = ("slack",)
     presets = {"practical": StepSettings(c=1e-6, policy_step=3.0), "theory": StepSettings()}
-    changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "promised")
+    changing: ClassVar[tuple[str, ...]] = (*CHANGING, "promised")
     params: StepSettings
-    improve = _improve
+    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, H, K = self.params, spec.H, spec.K
         log = p.c * math.log(spec.S * spec.A * H * K / p.delta)
-        self.constants = OpdopConstants(
-            beta=H * math.sqrt(spec.S * log),
+        self.parts = OpdopParts(
+            values=PolicyEvaluation.of(spec, self.T),
+            bonus=OpdopBonus(H * math.sqrt(spec.S * log)),
             policy_rate=p.policy_step * math.sqrt(math.log(spec.A) / K) / H,
             dual_rate=p.dual_step / math.sqrt(K),
             mixing=1 / K,
             cap=2 * H / slack_of(spec, slack),
         )
-        self.promised = self.values.start[1:]  # [N]: optimistic utilities of the previous policy
+        self.promised = self.parts.values.start[1:]  # [N]: optimistic utilities of the previous policy
         self.promised[:] = spec.rho
-        self.parts = (self.values, self.constants)
-        self.notes = on_bonus(spec, 2 * self.constants.beta / math.sqrt(even_visits(spec) + 1))
+        improve_by(self, self.parts, self.parts.values.visits)
+        self.notes = on_bonus(spec, 2 * self.parts.bonus.beta / math.sqrt(even_visits(spec) + 1))

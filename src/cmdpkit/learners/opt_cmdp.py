@@ -20,11 +20,12 @@ import numpy as np
 
 from cmdpkit.estimate.radii import confidence_box, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
+from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_radius
 
 
-class OptCMDP(OptimisticPlanner):
+class OptCMDP(ModelBased):
     """OptCMDP at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -39,6 +40,9 @@ class OptCMDP(OptimisticPlanner):
     source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-3), "theory": MarginWithRadii()}
     params: MarginWithRadii
+    recommend = best_with_margin
+    warnings = warnings_of_margin
+    explain = account_of_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

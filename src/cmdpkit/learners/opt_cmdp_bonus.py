@@ -18,11 +18,12 @@ import numpy as np
 
 from cmdpkit.estimate.radii import mean_radius, start_bonus, transition_bonus
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
+from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bernstein_bonus
 
 
-class OptCMDPBonus(OptimisticPlanner):
+class OptCMDPBonus(ModelBased):
     """OptCMDP-bonus at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -37,6 +38,9 @@ class OptCMDPBonus(OptimisticPlanner):
     source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-7), "theory": MarginWithRadii()}
     params: MarginWithRadii
+    recommend = best_with_margin
+    warnings = warnings_of_margin
+    explain = account_of_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

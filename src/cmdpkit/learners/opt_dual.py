@@ -7,7 +7,7 @@ sub-gradient step: lam_n <- [lam_n + (1/t_lam) (rho_n - optimistic utility)]_+, 
 Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture, because every single policy is
 deterministic and hence not near the optimum.
 
-Symbols: rd = `dual_bound`; 1/t_lam = `dual_rate`.
+Symbols: rd = `bound`; 1/t_lam = `dual_rate`.
 
 Departures: those of all (`_model_based`); optimistic signals are cut at 1; `dual_step` multiplies the paper's 1/t_lam.
 "practical": c = 1e-3.
@@ -17,18 +17,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import BestPair, best_pair, grown, new_box, update_box
+from cmdpkit.estimate.boxes import BestPair, Box, best_pair, grown, new_box, update_box
 from cmdpkit.estimate.radii import Bernstein, hoeffding
-from cmdpkit.learners import Spec, State
-from cmdpkit.learners._model_based.iterating import Iterating, choose, has_changed
+from cmdpkit.learners import Spec
+from cmdpkit.learners._model_based.iterating import (
+    CHANGING,
+    PolicyEvaluation,
+    improve,
+    improve_by,
+    improved,
+    mixture,
+    take,
+)
+from cmdpkit.learners._model_based.learner import Counted, ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
 from cmdpkit.learners.params import positive
 from cmdpkit.model.compiled import compiled
-from cmdpkit.model.transitions import Signals
+from cmdpkit.model.transitions import FloatArray, Signals
 
 
 @dataclass(frozen=True)
@@ -38,29 +47,42 @@ class OptDualParams(Radii):
     dual_step: float = positive(1.0)  # times the theory's step of the prices
 
 
-@compiled
-def _improve(counts, playing, parts):
+class OptDualParts(NamedTuple):
+    """What compiled code needs."""
+
+    values: PolicyEvaluation
+    box: Box
+    objective: FloatArray  # [T, S, A]: the reward and the priced utilities, optimistic
+    pair: BestPair
+    kernel_log: float  # the logarithm inside the radii of transitions
+    mean_log: float  # the logarithm inside the radii of signals
+    dual_rate: float  # 1 / t_lam, step of the prices
+
+
+@improve.of(OptDualParts)
+def _improve(parts, counts, playing):
     """Find the next policy, and move the prices by what it promises."""
-    values, box, objective, pair, (kernel_log, mean_log, dual_rate) = parts
-    update_box(counts, box, Bernstein(kernel_log))
-    _optimistic(counts, values, mean_log, playing.lam, objective)
-    best_pair(box, objective, values.allowed, Signals(values.signals[0], values.signals[1:]), pair)
-    choose(playing.pi, pair.policy.choice)
+    values, pair = parts.values, parts.pair
+    update_box(counts, parts.box, Bernstein(parts.kernel_log))
+    _optimistic(counts, values, parts.mean_log, playing.lam, parts.objective)
+    best_pair(parts.box, parts.objective, values.allowed, Signals(values.signals[0], values.signals[1:]), pair)
+    take(playing.pi, pair.policy.choice)
     for n in range(len(playing.lam)):
         short = values.rho[n] - pair.totals[2 + n]  # totals: objective, reward, utilities
-        playing.lam[n] = max(playing.lam[n] + dual_rate * short, 0.0)
+        playing.lam[n] = max(playing.lam[n] + parts.dual_rate * short, 0.0)
 
 
-@compiled
+@compiled(inline=True)
 def _optimistic(counts, values, log, lam, objective):
     """Fill the signals, each with its radius and at most 1, and the objective r + sum_n lam_n g_n of these."""
     T, S, A = objective.shape
     for t in range(T):
         for s in range(S):
             for a in range(A):
-                row = has_changed(counts, values, t, s, a)
-                if row >= 0:
-                    n = values.visits[row] = counts.visits[row]
+                row = (t * S + s) * A + a
+                n = counts.visits[row]
+                if values.visits[row] != n:
+                    values.visits[row] = n
                     for m in range(len(values.signals)):
                         x = counts.moments[row, m] / max(n, 1) + hoeffding(n, log)
                         values.signals[m, t, s, a] = min(x, 1.0)
@@ -69,7 +91,7 @@ def _optimistic(counts, values, log, lam, objective):
                     objective[t, s, a] += lam[m] * values.signals[1 + m, t, s, a]
 
 
-class OptDual(Iterating):
+class OptDual(ModelBased):
     """OptDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> import cmdpkit as ck
@@ -88,23 +110,23 @@ class OptDual(Iterating):
     needs = ("slack",)
     presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
     params: OptDualParams
-    improve = _improve
+    changing: ClassVar[tuple[str, ...]] = CHANGING
+    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         log_p, log_l = logs(spec, self.params)
-        self.dual_bound = spec.H / slack_of(spec, slack)
-        dual_rate = self.params.dual_step * self.dual_bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
-        self.box, self.pair = new_box(self.counts, spec.H, spec.A), BestPair.empty(spec.allowed.shape, 1 + spec.N)
-        self.objective, self.constants = np.zeros((self.T, spec.S, spec.A)), (log_p, log_l, dual_rate)
+        bound = spec.H / slack_of(spec, slack)
+        dual_rate = self.params.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
+        box, pair = new_box(self.counts, spec.H, spec.A), BestPair.empty(spec.allowed.shape, 1 + spec.N)
+        values, objective = PolicyEvaluation.of(spec, self.T), np.zeros((self.T, spec.S, spec.A))
+        parts = OptDualParts(values, box, objective, pair, log_p, log_l, dual_rate)
+        improve_by(self, parts, values.visits, box.moves)
         self.notes = on_radius(spec, log_l)
-        self._improve()
+        improved(parts, self.counts, self.playing)
 
-    def _follow(self) -> None:
-        self.box = grown(self.box, self.counts)
-        self.parts = (self.values, self.box, self.objective, self.pair, self.constants)
-
-    def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
-        super().restore(state)
-        self.box.moves[...] = -1
+    def _player(self) -> Counted:
+        """The lists of counts may have been replaced by longer ones, which the box shares."""
+        parts = self.after.parts
+        self.after = self.after._replace(parts=parts._replace(box=grown(parts.box, self.counts)))
+        return super()._player()

@@ -31,12 +31,25 @@ from cmdpkit.estimate.boxes import NO_VALUES
 from cmdpkit.estimate.counts import frequencies
 from cmdpkit.estimate.radii import hoeffding
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.iterating import Iterating, choose, evaluate, update_means
+from cmdpkit.learners._model_based.iterating import (
+    CHANGING,
+    PolicyEvaluation,
+    bonus_of,
+    evaluate,
+    improve,
+    improve_by,
+    improved,
+    mixture,
+    take,
+    update_bonus,
+    update_means,
+)
+from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
 from cmdpkit.learners.params import at_least_zero, not_negative, positive
 from cmdpkit.model.compiled import compiled
-from cmdpkit.model.decisions import undrawn
-from cmdpkit.model.transitions import Signals
+from cmdpkit.model.decisions import Decisions, undrawn
+from cmdpkit.model.transitions import FloatArray, Signals
 from cmdpkit.operators.steps import induction
 
 
@@ -49,9 +62,27 @@ class OptPessPrimalDualParams(PlannerSettings):
     tighten_max: float = at_least_zero(math.inf)  # largest tightening, in margins of the baseline
 
 
-class OptPessConstants(NamedTuple):
-    """What compiled code needs of spec and settings."""
+class OptPessBonus(NamedTuple):
+    """(1 + S H) b; where a transition follows, it must have been seen."""
 
+    SH: int
+    log: float  # L_k
+
+
+@bonus_of.of(OptPessBonus)
+def _bonus(bonus, counts, row):
+    return (1.0 + bonus.SH) * hoeffding(counts.moves[row], bonus.log), hoeffding(counts.visits[row], bonus.log)
+
+
+class OptPessParts(NamedTuple):
+    """What compiled code needs."""
+
+    queue: FloatArray  # [N]: Z
+    values: PolicyEvaluation
+    policy: Decisions  # the greedy one
+    V: FloatArray  # [2, S]: working memory
+    X: FloatArray  # [2, S, 0]: no signal is evaluated along with it
+    Q: FloatArray  # of drawn actions, of which there are none
     c: float  # multiplies the logarithm inside every radius
     events: float  # L_k = ln(events * k)
     eta: float  # eta_k / sqrt(k), the weight of the reward against the queues
@@ -59,50 +90,38 @@ class OptPessConstants(NamedTuple):
     tighten_max: float  # the cap
 
 
-@compiled
-def _improve(counts, playing, parts):
+@improve.of(OptPessParts)
+def _improve(parts, counts, playing):
     """Find the policy of the next episode, and move the queues by what it promises."""
-    queue, values, (policy, V, X, Q), constants = parts
+    queue, values, V = parts.queue, parts.values, parts.V
     k = playing.episodes[0] + 1
-    log = constants.c * np.log(constants.events * k)
+    log = parts.c * np.log(parts.events * k)
     H, S, A = playing.pi.shape
     rows = frequencies(counts, A, 0)
+    values.visits[:] = -1  # the logarithm has changed, and with it the bonus of every row
+    update_bonus(counts, values, OptPessBonus(S * H, log))
     update_means(counts, values, 0)
-    _fill_bonus(counts, values, log)
     for n in range(len(queue)):
-        playing.lam[n] = queue[n] / (constants.eta * np.sqrt(k))
+        playing.lam[n] = queue[n] / (parts.eta * np.sqrt(k))
     _objective(values, playing.lam)
     V[H % 2] = 0.0
     signals = Signals(values.signals[0], values.signals[1:])  # not asked for, because X has no room
-    induction(rows, values.mixed, values.allowed, signals, policy, 0, H - 1, 0, S, V, X, Q)
-    choose(playing.pi, policy.choice)
+    induction(rows, values.mixed, values.allowed, signals, parts.policy, 0, H - 1, 0, S, V, parts.X, parts.Q)
+    take(playing.pi, parts.policy.choice)
     evaluate(rows, values, playing.pi, S * H * hoeffding(counts.starts.sum(), log))
     for n in range(len(queue)):
-        short = values.rho[n] + _tightening(k, constants) - values.start[1 + n]
+        short = values.rho[n] + _tightening(k, parts) - values.start[1 + n]
         queue[n] = max(queue[n] + short, 0.0)
 
 
-@compiled
-def _tightening(k, constants):
+@compiled(inline=True)
+def _tightening(k, parts):
     """eps_k."""
-    log = np.log(constants.events * k)
-    return min(constants.tighten * (log + 1.0) / np.sqrt(k * log), constants.tighten_max)
+    log = np.log(parts.events * k)
+    return min(parts.tighten * (log + 1.0) / np.sqrt(k * log), parts.tighten_max)
 
 
-@compiled
-def _fill_bonus(counts, values, log):
-    """Fill `bonus` with (1 + S H) b; where a transition follows, it must have been seen."""
-    H, S, A = values.bonus.shape
-    for h in range(H):
-        t, last = h % values.signals.shape[1], h + 1 == H
-        weight = 1.0 if last else 1.0 + S * H
-        for s in range(S):
-            for a in range(A):
-                row = (t * S + s) * A + a
-                values.bonus[h, s, a] = weight * hoeffding(counts.visits[row] if last else counts.moves[row], log)
-
-
-@compiled
+@compiled(inline=True)
 def _objective(values, lam):
     """Fill `mixed` with r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn."""
     H, S, A = values.mixed.shape
@@ -117,7 +136,7 @@ def _objective(values, lam):
                 values.mixed[h, s, a] = total
 
 
-class OptPessPrimalDual(Iterating):
+class OptPessPrimalDual(ModelBased):
     """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
 
     >>> import cmdpkit as ck
@@ -138,28 +157,30 @@ class OptPessPrimalDual(Iterating):
         "practical": OptPessPrimalDualParams(c=1e-6, tighten=3e-4, tighten_max=0.5),
         "theory": OptPessPrimalDualParams(),
     }
-    changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "queue")
+    changing: ClassVar[tuple[str, ...]] = (*CHANGING, "queue")
     params: OptPessPrimalDualParams
-    improve = _improve
+    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, baseline_utility: Any = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, (S, A, H) = self.params, (spec.S, spec.A, spec.H)
         self.margin = float((utilities_of(spec, baseline_utility) - spec.rho).min(initial=H))
-        constants = OptPessConstants(
+        self.queue = np.zeros(spec.N)
+        parts = OptPessParts(
+            self.queue,
+            PolicyEvaluation.of(spec, self.T),
+            *(undrawn(np.zeros((H, S), dtype=np.int16), A), np.zeros((2, S)), np.zeros((2, S, 0)), NO_VALUES),
             c=p.c,
             events=16 * S**2 * A * H / p.delta,
             eta=p.eta * self.margin * H,
             tighten=p.tighten * 5 * H**2 * math.sqrt(S**3 * A),
             tighten_max=p.tighten_max * self.margin,
         )
-        self.queue = np.zeros(spec.N)  # Z
-        planning = undrawn(np.zeros((H, S), dtype=np.int16), A), np.zeros((2, S)), np.zeros((2, S, 0)), NO_VALUES
-        self.parts = (self.queue, self.values, planning, constants)
-        last = float(_tightening(spec.K, constants))
+        improve_by(self, parts, parts.values.visits)
+        last = float(_tightening.plain(spec.K, parts))
         if spec.N and last > self.margin / 2:
             self.notes = (
                 f"the tightening is still {last / self.margin:.0%} of the baseline's margin in the last episode, more "
                 "than half of it: the queues grow and the reward counts for little",
             )
-        self._improve()
+        improved(parts, self.counts, self.playing)

@@ -8,7 +8,7 @@ prices, lam_n <- clip(lam_n + (1/t_lam) (rho_n - w_n), 0, rd).
 Needs: `slack`, for the bound rd = H / slack on the optimal prices. Output: a mixture.
 
 Symbols: t_lam = H sqrt(N K) / rd, 1/t_lam = `dual_rate`; t_K = sqrt(2 ln A / (H^2 (1 + N rd)^2 K)) = `policy_rate`;
-b = beta_l + H sum beta_p = `PolicyEvaluation.bonus`.
+b = beta_l + H sum beta_p = `BernsteinBonus`.
 
 Departures: those of all (`_model_based`); a policy is evaluated with the data of its own episode included;
 `policy_step` and `dual_step` multiply the paper's steps; the probability of an action does not fall below 1e-26.
@@ -20,18 +20,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Iterating,
-    evaluate_optimistically,
+    CHANGING,
+    BernsteinBonus,
+    PolicyEvaluation,
+    evaluate_with,
+    improve,
+    improve_by,
     mirror,
     mix,
+    mixture,
     move_prices,
 )
+from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs, on_bernstein_bonus, slack_of
-from cmdpkit.model.compiled import compiled
 
 
 @dataclass(frozen=True)
@@ -39,27 +44,27 @@ class OptPrimalDualParams(Radii, StepSettings):
     """Settings of OptPrimalDual-CMDP."""
 
 
-class OptPrimalDualConstants(NamedTuple):
-    """What compiled code needs of spec and settings."""
+class OptPrimalDualParts(NamedTuple):
+    """What compiled code needs."""
 
-    kernel_log: float  # the logarithm inside the radii of transitions
-    mean_log: float  # the logarithm inside the radii of signals
+    values: PolicyEvaluation
+    bonus: BernsteinBonus
     policy_rate: float  # t_K, step of the policy
     dual_rate: float  # 1 / t_lam, step of the prices
     dual_bound: float  # rd, largest price
 
 
-@compiled
-def _improve(counts, playing, parts):
+@improve.of(OptPrimalDualParts)
+def _improve(parts, counts, playing):
     """Evaluate the policy, then move it and the prices."""
-    values, constants = parts
-    evaluate_optimistically(counts, values, playing.pi, constants.kernel_log, constants.mean_log)
+    values = parts.values
+    evaluate_with(parts.bonus, counts, values, playing.pi)
     mix(values, playing.lam)
-    mirror(playing.pi, values.mixed, constants.policy_rate, values.allowed)
-    move_prices(values, playing.lam, constants.dual_rate, constants.dual_bound, playing.lam)
+    mirror(playing.pi, values.mixed, parts.policy_rate, values.allowed)
+    move_prices(values, playing.lam, parts.dual_rate, parts.dual_bound)
 
 
-class OptPrimalDual(Iterating):
+class OptPrimalDual(ModelBased):
     """OptPrimalDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> import cmdpkit as ck
@@ -81,18 +86,20 @@ class OptPrimalDual(Iterating):
         "theory": OptPrimalDualParams(),
     }
     params: OptPrimalDualParams
-    improve = _improve
+    changing: ClassVar[tuple[str, ...]] = CHANGING
+    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, radii = self.params, logs(spec, self.params)
         bound = spec.H / slack_of(spec, slack)
         reach = spec.H * (1 + spec.N * bound)  # largest Q_r + sum_n lam_n Q_n
-        self.constants = OptPrimalDualConstants(
-            *radii,
+        self.parts = OptPrimalDualParts(
+            values=PolicyEvaluation.of(spec, self.T),
+            bonus=BernsteinBonus(spec.H, *radii),
             policy_rate=p.policy_step * math.sqrt(2 * math.log(spec.A) / spec.K) / reach,
             dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
             dual_bound=bound,
         )
-        self.parts = (self.values, self.constants)
+        improve_by(self, self.parts, self.parts.values.visits)
         self.notes = on_bernstein_bonus(spec, *radii)

@@ -19,13 +19,14 @@ depends on it. A plan takes O(H S A G) for G next states per action that are see
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from cmdpkit.estimate.model import best_plan, model_of
-from cmdpkit.learners import Params
-from cmdpkit.learners._model_based.planner import Replanning
+from cmdpkit.learners import Params, Spec
+from cmdpkit.learners._model_based.cadence import Cadence, new_cadence
+from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners.params import probability
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray
@@ -36,11 +37,9 @@ class PACParams(Params):
     """Numbers that do not change during a run."""
 
     delta: float = probability(0.05)  # probability with which the certificate may be wrong, at any time of the run
-    replan: ClassVar[str] = "doubling"  # explores elsewhere when a visit count has doubled
-    progress: ClassVar[float] = 0.0  # has no part in that rule
 
 
-class PAC(Replanning):
+class PAC(ModelBased):
     """PAC at work; keyword arguments other than preset change single parameters.
 
     >>> import cmdpkit as ck
@@ -60,6 +59,10 @@ class PAC(Replanning):
     anytime = True
     params: PACParams  # type: ignore[assignment]
 
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        self.after = new_cadence(self.T, spec.S, spec.A, "doubling")  # then it explores elsewhere
+
     def recommend(self) -> FloatArray:
         """pi [H, S, A] with the largest proved value of those proved safe, or else the best of the estimated model."""
         return self.once(self._hand_over).copy()
@@ -72,14 +75,15 @@ class PAC(Replanning):
     def explain(self) -> dict[str, Any]:
         """How often exploration was planned, and how well all policies are known, in unit scale."""
         self.certifier.look(self.counts)
-        return super().explain() | {"totals of every policy are known up to": self.certifier.least_known()[0]}
+        said = super().explain()
+        known = {"totals of every policy are known up to": self.certifier.least_known()[0]}
+        return {"counts": said["counts"], "plans": said["plans"]} | known
 
-    def _replan(self) -> None:
+    def _replan(self, cadence: Cadence) -> None:
         self.certifier.look(self.counts)
         self.playing.pi[...] = one_hot(self.certifier.least_known()[1], self.spec.A)
-        self.cadence.planned[...] = self.counts.visits.reshape(self.cadence.planned.shape)
-        self.cadence.due[0] = False
-        self.plan_log.plans += 1
+        cadence.planned[...] = self.counts.visits.reshape(cadence.planned.shape)
+        cadence.due[0] = False
 
     def _hand_over(self) -> FloatArray:
         self.certifier.look(self.counts)

@@ -33,11 +33,12 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import Known, start_of
 from cmdpkit.estimate.continuing import added, drawn_signals, everywhere, gamma_drawn, normalised, observed, shared
-from cmdpkit.learners._model_based.planner import Belief, Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
+from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.simulate.random import Stream, generator
+from cmdpkit.simulate.random import generator
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Drawn(NamedTuple):
     signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities
 
 
-class PSCMDP(OptimisticPlanner):
+class PSCMDP(ModelBased):
     """PS-CMDP at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -77,16 +78,9 @@ class PSCMDP(OptimisticPlanner):
     }
 
     params: PosteriorPlanning
-    _drawn: Drawn  # the model of the plan that is being made
-
-    def begin(self, rng: Stream) -> None:
-        """Draw a model and plan in it, if a plan is due."""
-        if self.cadence.due[0]:
-            self._drawn = self.draw(self.believed(), generator(rng))
-            super()._begin()
-
-    def _begin(self) -> None:
-        """Without random numbers there is no plan: the policy stays what it is."""
+    recommend = best_with_margin
+    warnings = warnings_of_margin
+    explain = account_of_margin
 
     def draw(self, belief: Belief, draw: np.random.Generator) -> Drawn:
         """A model from the posterior."""
@@ -100,7 +94,7 @@ class PSCMDP(OptimisticPlanner):
         return Drawn(Known(rows, start_of(starts / starts.sum())), signals)
 
     def plan(self, belief: Belief) -> Decided:
-        """The optimum of the model that was drawn."""
-        k = belief.episodes + 1
+        """The optimum of a model that is drawn for it."""
+        drawn, k = self.draw(belief, generator(self._rng)), belief.episodes + 1
         rho = self.spec.rho + self.params.tighten * math.sqrt(math.log(k) / k)
-        return self.best(self._drawn.model, self._drawn.signals, rho)
+        return self.best(drawn.model, drawn.signals, rho)

@@ -38,22 +38,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.counts import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Iterating,
-    evaluate,
-    evaluate_optimistically,
-    has_changed,
+    CHANGING,
+    BernsteinBonus,
+    PolicyEvaluation,
+    bonus_of,
+    evaluate_with,
+    improve,
+    improve_by,
     mirror,
     mix,
-    set_bonus,
     soften,
-    update_means,
+    start_bonus_of,
 )
+from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
 from cmdpkit.learners.params import above_zero, not_negative
 from cmdpkit.model.compiled import compiled
@@ -84,25 +87,60 @@ class RegParams(Radii):
         self._expect("step", self.step * self.tau <= 1, f"at most 1 / tau, {1 / self.tau:g}")
 
 
-@compiled
-def _improve(counts, playing, parts):
-    """Evaluate the policy in the estimated model with bonuses, then move it and the prices."""
-    values, simple, (c, log), (kernel_log, mean_log), (step, tau, margin), (shift, whole, cap) = parts
-    rows = frequencies(counts, playing.pi.shape[2], 0)
-    if simple:
-        start_bonus = _fill_simple_bonus(counts, values, c, log)
-        update_means(counts, values, 0)
-        evaluate(rows, values, playing.pi, start_bonus)
-    else:
-        evaluate_optimistically(counts, values, playing.pi, kernel_log, mean_log)
-    k = whole if whole > 0 else playing.episodes[0] + shift
-    _step(rows, values, playing.pi, playing.lam, _at(step, k), _at(tau, k), _at(margin, k), cap)
+class UoptBonus(NamedTuple):
+    """The bonus of "uopt"; after the last step there is one next state."""
+
+    c: float
+    log: float  # ln(48 S^2 A H / delta)
 
 
-@compiled
-def _step(rows, values, pi, lam, eta, tau, margin, cap):
-    """Move pi, which was evaluated, and lam at once, with entropy and square and with a margin on the thresholds."""
-    soften(rows, values, pi, tau)
+@bonus_of.of(UoptBonus)
+def _bonus(bonus, counts, row):
+    n, j = counts.moves[row], counts.head[row]
+    roots = math.sqrt(len(counts.starts)) if n == 0 else 0.0  # as if all next states were equally likely
+    while j >= 0:
+        roots += math.sqrt(counts.times[j] / n)
+        j = counts.link[j]
+    visits = counts.visits[row]
+    return bonus.c * _width(visits, roots, bonus.log), bonus.c * _width(visits, 1.0, bonus.log)
+
+
+@start_bonus_of.of(UoptBonus)
+def _start_bonus(bonus, counts):
+    episodes, roots = counts.starts.sum(), 0.0
+    for s in range(len(counts.starts)):
+        roots += math.sqrt(counts.starts[s] / episodes)
+    return bonus.c * _width(episodes, roots, bonus.log)
+
+
+@compiled(inline=True)
+def _width(n, roots, log):
+    """phi sum sqrt(p) + 5 phi^2 after n observations, where `roots` is the sum."""
+    phi = math.sqrt((2.0 * math.log(math.log(max(2.0 * n, math.e))) + 2.0 * log) / max(n, 1))
+    return phi * roots + 5.0 * phi * phi
+
+
+class RegParts(NamedTuple):
+    """What compiled code needs; a schedule is a factor and a power."""
+
+    values: PolicyEvaluation
+    bonus: UoptBonus | BernsteinBonus
+    step: tuple[float, float]  # of eta
+    tau: tuple[float, float]
+    margin: tuple[float, float]
+    shift: int  # added to k
+    whole: int  # takes the place of k, if above 0
+    cap: float  # largest price
+
+
+@improve.of(RegParts)
+def _improve(parts, counts, playing):
+    """Evaluate the policy in the estimated model with bonuses, then move it and the prices at once."""
+    values, pi, lam = parts.values, playing.pi, playing.lam
+    evaluate_with(parts.bonus, counts, values, pi)
+    k = parts.whole if parts.whole > 0 else playing.episodes[0] + parts.shift
+    eta, tau, margin = _at(parts.step, k), _at(parts.tau, k), _at(parts.margin, k)
+    soften(frequencies(counts, pi.shape[2], 0), values, pi, tau)
     mix(values, lam)
     H, S, A = pi.shape
     for h in range(H):
@@ -113,48 +151,13 @@ def _step(rows, values, pi, lam, eta, tau, margin, cap):
     mirror(pi, values.mixed, eta, values.allowed)
     for n in range(len(lam)):
         moved = (1.0 - eta * tau) * lam[n] + eta * (values.rho[n] + margin - values.start[1 + n])
-        lam[n] = min(max(moved, 0.0), cap)
+        lam[n] = min(max(moved, 0.0), parts.cap)
 
 
-@compiled
+@compiled(inline=True)
 def _at(schedule, k):
     """factor k^-power."""
     return schedule[0] * float(k) ** -schedule[1]
-
-
-@compiled
-def _fill_simple_bonus(counts, values, c, log):
-    """Fill `bonus` with that of "uopt", and return that of the start; after the last step there is one next state."""
-    _, S, A = values.bonus.shape
-    for t in range(values.signals.shape[1]):
-        for s in range(S):
-            for a in range(A):
-                row = has_changed(counts, values, t, s, a)
-                if row >= 0:
-                    n = counts.visits[row]
-                    set_bonus(values, t, s, a, c * _width(n, _roots(counts, row), log), c * _width(n, 1.0, log))
-    episodes, roots = counts.starts.sum(), 0.0
-    for s in range(S):
-        roots += math.sqrt(counts.starts[s] / episodes)
-    return c * _width(episodes, roots, log)
-
-
-@compiled
-def _roots(counts, row):
-    """sum sqrt(p) over the next states of a row; that of the uniform distribution where nothing was seen."""
-    n, j = counts.moves[row], counts.head[row]
-    total = math.sqrt(len(counts.starts)) if n == 0 else 0.0
-    while j >= 0:
-        total += math.sqrt(counts.times[j] / n)
-        j = counts.link[j]
-    return total
-
-
-@compiled
-def _width(n, roots, log):
-    """phi sum sqrt(p) + 5 phi^2 after n observations, where `roots` is the sum."""
-    phi = math.sqrt((2.0 * math.log(math.log(max(2.0 * n, math.e))) + 2.0 * log) / max(n, 1))
-    return phi * roots + 5.0 * phi * phi
 
 
 UOPT = RegParams(bonus="uopt", c=1e-3, step_power=0.53, tau_power=0.4, shift=3)
@@ -162,7 +165,7 @@ MULLER = RegParams(whole=True)
 FLEXDOME = RegParams(step_power=5 / 6, tau=0.1, tau_power=1 / 6, margin=0.1, margin_power=1 / 6)
 
 
-class RegPrimalDual(Iterating):
+class RegPrimalDual(ModelBased):
     """The regularised primal-dual learner at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -186,7 +189,7 @@ class RegPrimalDual(Iterating):
         "flexdome": FLEXDOME,
     }
     params: RegParams
-    improve = _improve
+    changing: ClassVar[tuple[str, ...]] = CHANGING
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -196,15 +199,23 @@ class RegPrimalDual(Iterating):
                 f"RegPrimalDual with preset {self.preset!r} must know the number of episodes in advance, for its "
                 "steps or its bonus: give episodes= instead of stop=, or take preset 'uopt'"
             )
-        simple, radii = p.bonus == "uopt", logs(spec, p)
-        log = math.log(48 * spec.S**2 * spec.A * spec.H / p.delta)  # in the bonus of "uopt"
-        schedules = ((p.step, p.step_power), (p.tau, p.tau_power), (p.margin, p.margin_power))
-        limits = (p.shift, spec.K if p.whole else 0, p.cap)  # a K above 0 takes the place of k
-        self.parts = (self.values, simple, (p.c, log), radii, schedules, limits)
-        if simple:
-            self.notes = on_bonus(spec, p.c * _width(even_visits(spec), math.sqrt(spec.S), log))
-        else:
-            self.notes = on_bernstein_bonus(spec, *radii)
+        radii, log = logs(spec, p), math.log(48 * spec.S**2 * spec.A * spec.H / p.delta)
+        bonus: UoptBonus | BernsteinBonus = BernsteinBonus(spec.H, *radii)
+        self.notes = on_bernstein_bonus(spec, *radii)
+        if p.bonus == "uopt":
+            bonus = UoptBonus(p.c, log)
+            self.notes = on_bonus(spec, p.c * _width.plain(even_visits(spec), math.sqrt(spec.S), log))
+        self.parts = RegParts(
+            values=PolicyEvaluation.of(spec, self.T),
+            bonus=bonus,
+            step=(p.step, p.step_power),
+            tau=(p.tau, p.tau_power),
+            margin=(p.margin, p.margin_power),
+            shift=p.shift,
+            whole=spec.K if p.whole else 0,
+            cap=p.cap,
+        )
+        improve_by(self, self.parts, self.parts.values.visits)
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] of the last iterate."""

@@ -164,7 +164,7 @@ def _learner(found: object, text: str) -> type[Learner]:
     """The class itself, if it is a learner that can be made."""
     if not isinstance(found, type) or not issubclass(found, Learner):
         raise CmdpkitError(f"algorithm {text!r} is not a class that inherits from cmdpkit.Learner")
-    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    missing = sorted(found.missing())
     if missing and "__new__" not in vars(found):  # a class with one may stand for several variants
         raise CmdpkitError(f"algorithm {text!r} does not define {', '.join(missing)}, which every learner must")
     return found

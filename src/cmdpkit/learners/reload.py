@@ -32,15 +32,18 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    Iterating,
+    CHANGING,
+    BernsteinBonus,
     PolicyEvaluation,
-    evaluate_optimistically,
+    evaluate_with,
+    improve,
+    improve_by,
     mirror,
     mix,
 )
+from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
 from cmdpkit.learners.params import positive
-from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
@@ -65,9 +68,23 @@ class Gradients(NamedTuple):
         return cls(np.zeros(values.x.shape), np.zeros(len(values.rho)), np.zeros(1, dtype=np.int64))
 
 
-@compiled
-def _step(values, pi, lam, before, rates):
-    """Move pi and lam at once, along 2 current - previous gradient (the first time, along the current one)."""
+class ReLOADParts(NamedTuple):
+    """What compiled code needs."""
+
+    values: PolicyEvaluation
+    before: Gradients
+    rates: FloatArray  # [2]: eta and eta_lam
+    bonus: BernsteinBonus
+
+
+@improve.of(ReLOADParts)
+def _improve(parts, counts, playing):
+    """Evaluate the policy in the estimated model, then move it and the prices at once.
+
+    They move along 2 current - previous gradient, the first time along the current one.
+    """
+    (values, before, rates, bonus), pi, lam = parts, playing.pi, playing.lam
+    evaluate_with(bonus, counts, values, pi)
     weight = 1.0 if before.steps[0] > 0 else 0.0
     before.steps[0] += 1
     mix(values, lam)
@@ -85,15 +102,7 @@ def _step(values, pi, lam, before, rates):
         before.d[n] = d
 
 
-@compiled
-def _improve(counts, playing, parts):
-    """Evaluate the policy with bonuses in the estimated model, then take a step."""
-    values, before, rates, (kernel_log, mean_log) = parts
-    evaluate_optimistically(counts, values, playing.pi, kernel_log, mean_log)
-    _step(values, playing.pi, playing.lam, before, rates)
-
-
-class ReLOAD(Iterating):
+class ReLOAD(ModelBased):
     """ReLOAD at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -110,16 +119,15 @@ class ReLOAD(Iterating):
     paper = "arXiv 2302.01275"
     source = "restatement"
     presets = {"practical": ReLOADParams(c=1e-7), "theory": ReLOADParams()}
-    changing: ClassVar[tuple[str, ...]] = (*Iterating.changing, "before")
+    changing: ClassVar[tuple[str, ...]] = (*CHANGING, "before")
     params: ReLOADParams
-    improve = _improve
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, radii = self.params, logs(spec, self.params)
-        self.before = Gradients.none(self.values)
-        rates = np.array([p.step, p.dual_step]) / math.sqrt(spec.H)
-        self.parts = (self.values, self.before, rates, radii)
+        values, rates = PolicyEvaluation.of(spec, self.T), np.array([p.step, p.dual_step]) / math.sqrt(spec.H)
+        self.before = Gradients.none(values)
+        improve_by(self, ReLOADParts(values, self.before, rates, BernsteinBonus(spec.H, *radii)), values.visits)
         self.notes = on_bernstein_bonus(spec, *radii)
 
     def recommend(self) -> FloatArray:

@@ -24,6 +24,14 @@ PLAIN = (bool, int, float, str, np.generic)
 NOTHING = np.zeros(0, dtype=bool)  # stands for None
 
 
+COUNT_LISTS = ("counts/link", "counts/state", "counts/times")  # names of lists of next states, which grow
+
+
+def without_spare_room(state: State, used: int) -> dict[str, NDArray[Any]]:
+    """The same state, of the lists of next states only what is in use."""
+    return {name: x[:used] if name in COUNT_LISTS else x for name, x in state.items()}
+
+
 class Saved:
     """An object whose attributes can be saved as arrays and put back."""
 

@@ -43,8 +43,7 @@ from cmdpkit.estimate.boxes import Box
 from cmdpkit.estimate.continuing import Model, box_around, hopeful_means
 from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
 from cmdpkit.learners import Params, Spec
-from cmdpkit.learners._continuing.planning import planned
-from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners._continuing import Player, planned
 from cmdpkit.learners.params import above_one, at_least_one, at_least_zero, not_negative
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, PRICED

@@ -28,8 +28,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, RunFailed, printable
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.learners import Learner, name_of
-from cmdpkit.learners._account import ActionIndex, StateIndex, UnitTotals
-from cmdpkit.learners._note import Note
+from cmdpkit.learners._note import ActionIndex, Note, StateIndex, UnitTotals
 from cmdpkit.model.compiled import COMPILE_METER
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray

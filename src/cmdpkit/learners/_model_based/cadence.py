@@ -29,15 +29,8 @@ NEED, DOUBLING = (CADENCES.index(name) for name in ("need", "doubling"))
 UNSEEN = 2.0  # takes the place of 1 / sqrt(n) where nothing was seen, as in the definition above
 
 
-class PlanRule(NamedTuple):
-    """When a plan is due."""
-
-    kind: int  # the place of its name in CADENCES
-    progress: float  # by need: the share by which the error of the plan must have fallen
-
-
 class Cadence(NamedTuple):
-    """The last plan, and what was seen since."""
+    """When a plan is due: the last one, and what was seen since."""
 
     planned: IntArray  # [T, S, A]: visits at the time of the plan
     noted: IntArray  # [T, S, A]: visits that `error` takes into account
@@ -45,9 +38,11 @@ class Cadence(NamedTuple):
     error: FloatArray  # [2]: the error of the plan when it was made, and by now
     episodes: IntArray  # [2]: episodes before the plan, and since
     due: BoolArray  # [1]: whether a plan is due
+    kind: int  # the place of its name in CADENCES
+    progress: float  # by need: the share by which the error of the plan must have fallen
 
 
-def new_cadence(T: int, S: int, A: int) -> Cadence:
+def new_cadence(T: int, S: int, A: int, name: str, progress: float = 0.0) -> Cadence:
     """Before the first plan, which is due. T is 1 where all steps share their counts, else H."""
     return Cadence(
         planned=np.zeros((T, S, A), dtype=np.int64),
@@ -56,6 +51,8 @@ def new_cadence(T: int, S: int, A: int) -> Cadence:
         error=np.zeros(2),
         episodes=np.zeros(2, dtype=np.int64),
         due=np.ones(1, dtype=np.bool_),
+        kind=CADENCES.index(name),
+        progress=float(progress),
     )
 
 
@@ -75,13 +72,13 @@ def error_of(n: IntArray) -> FloatArray:
 
 
 @compiled
-def note_episode(cadence, visits, path, actions, rule):
+def note_episode(cadence, visits, path, actions):
     """Decide whether a plan is due after an episode through the states `path` [H] with `actions` [H].
 
-    The rule is a `PlanRule`, and visits [T * S * A] are those of the counts.
+    Visits [T * S * A] are those of the counts.
     """
     cadence.episodes[1] += 1
-    kind = rule.kind
+    kind = cadence.kind
     if kind != NEED and kind != DOUBLING:
         cadence.due[0] = True
         return
@@ -93,7 +90,7 @@ def note_episode(cadence, visits, path, actions, rule):
             cadence.due[0] = True
         cadence.error[1] -= cadence.reach[t, s, a] * (_error(cadence.noted[t, s, a]) - _error(n))
         cadence.noted[t, s, a] = n
-    if kind == NEED and cadence.error[1] <= (1.0 - rule.progress) * cadence.error[0]:
+    if kind == NEED and cadence.error[1] <= (1.0 - cadence.progress) * cadence.error[0]:
         cadence.due[0] = True
     if kind == NEED and cadence.episodes[1] >= max(cadence.episodes[0], 1):
         cadence.due[0] = True

@@ -13,20 +13,18 @@ cutting them from below would call a policy safer than it was shown to be.
 from __future__ import annotations
 
 import math
-from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.estimate.counts import frequencies
 from cmdpkit.estimate.radii import hoeffding, row_radius, start_bonus
-from cmdpkit.learners import Source, Spec, State
-from cmdpkit.learners._model_based.counting import Counting, play
-from cmdpkit.model.compiled import Compiled, compiled
+from cmdpkit.learners import Spec
+from cmdpkit.learners._model_based.learner import ModelBased, follow_up
+from cmdpkit.model.compiled import compiled, primitive
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.step import lookahead
-from cmdpkit.simulate.random import Stream
 
 # -- Values of a policy in an estimated model.
 
@@ -136,35 +134,56 @@ def _add_bonus(values, n):
                 values.x[h, s, a] = values.signals[n, h % T, s, a] + values.bonus[h, s, a]
 
 
-@compiled(inline=True)
-def has_changed(counts, values, t, s, a):
-    """The row of a cell if it was visited since `update_means`, else -1."""
-    _, S, A = values.bonus.shape
-    row = (t * S + s) * A + a
-    return -1 if values.visits[row] == counts.visits[row] else row
+@primitive
+def bonus_of(bonus, counts, row):
+    """What is added to every signal of a row of counts: where a transition follows, and at the last step."""
 
 
-@compiled(inline=True)
-def set_bonus(values, t, s, a, before_last, last):
-    """Set the bonus of a cell at all steps that share its counts, and that of the last step, if it is one of them."""
-    H = len(values.bonus)
-    for h in range(t, H, values.signals.shape[1]):
-        values.bonus[h, s, a] = before_last if h + 1 < H else last
+@primitive
+def start_bonus_of(bonus, counts):
+    """What the unknown start distribution adds to every expected total."""
 
 
 @compiled
-def evaluate_optimistically(counts, values, pi, kernel_log, mean_log):
-    """Evaluate pi in the estimated model with the bonus beta_l + H sum_s' beta_p, and H sum_s beta_p of the start."""
-    H, S, A = pi.shape
-    for t in range(values.signals.shape[1]):
+def update_bonus(counts, values, bonus):
+    """Bring the bonus up to date at all steps that share the counts of a cell; before `update_means`."""
+    H, S, A = values.bonus.shape
+    T = values.signals.shape[1]
+    for t in range(T):
         for s in range(S):
             for a in range(A):
-                row = has_changed(counts, values, t, s, a)
-                if row >= 0:
-                    radius = hoeffding(counts.visits[row], mean_log)
-                    set_bonus(values, t, s, a, radius + H * row_radius(counts, row, kernel_log), radius)
+                row = (t * S + s) * A + a
+                if values.visits[row] != counts.visits[row]:
+                    before_last, last = bonus_of(bonus, counts, row)
+                    for h in range(t, H, T):
+                        values.bonus[h, s, a] = before_last if h + 1 < H else last
+
+
+@compiled
+def evaluate_with(bonus, counts, values, pi):
+    """Evaluate pi [H, S, A] in the estimated model with a bonus on every signal."""
+    update_bonus(counts, values, bonus)
     update_means(counts, values, 0)
-    evaluate(frequencies(counts, A, 0), values, pi, H * start_bonus(counts.starts, kernel_log))
+    evaluate(frequencies(counts, pi.shape[2], 0), values, pi, start_bonus_of(bonus, counts))
+
+
+class BernsteinBonus(NamedTuple):
+    """beta_l + H sum_s' beta_p, and H sum_s beta_p of the start."""
+
+    H: int
+    kernel_log: float  # the logarithm inside the radii of transitions
+    mean_log: float  # the logarithm inside the radii of signals
+
+
+@bonus_of.of(BernsteinBonus)
+def _bernstein(bonus, counts, row):
+    radius = hoeffding(counts.visits[row], bonus.mean_log)
+    return radius + bonus.H * row_radius(counts, row, bonus.kernel_log), radius
+
+
+@start_bonus_of.of(BernsteinBonus)
+def _bernstein_start(bonus, counts):
+    return bonus.H * start_bonus(counts.starts, bonus.kernel_log)
 
 
 # -- Steps of policy and prices.
@@ -202,7 +221,7 @@ def mirror(pi, G, rate, allowed):
 
 
 @compiled
-def choose(pi, choice):
+def take(pi, choice):
     """Let pi [H, S, A] take the actions `choice` [H, S]."""
     H, S, A = pi.shape
     for h in range(H):
@@ -212,21 +231,36 @@ def choose(pi, choice):
 
 
 @compiled
-def move_prices(values, lam, rate, cap, moved):
-    """moved_n <- clip(lam_n + rate (rho_n - w_n), 0, cap)."""
+def move_prices(values, lam, rate, cap):
+    """lam_n <- clip(lam_n + rate (rho_n - w_n), 0, cap)."""
     for n in range(len(lam)):
-        moved[n] = min(max(lam[n] + rate * (values.rho[n] - values.start[1 + n]), 0.0), cap)
+        lam[n] = min(max(lam[n] + rate * (values.rho[n] - values.start[1 + n]), 0.0), cap)
 
 
-@compiled
-def remember(playing, choices):
-    """Add the probabilities of the policy in the states that the last episode went through.
+# -- What follows an episode.
+
+
+class Steps(NamedTuple):
+    """What is done after an episode: the policy is remembered, then `improve` changes it, and the prices."""
+
+    choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled
+    parts: Any  # working memory and constants of the learner; their type says which `improve` it is
+
+
+@primitive
+def improve(parts, counts, playing):
+    """Change policy and prices after an episode."""
+
+
+@follow_up.of(Steps)
+def _improve_after(steps, counts, playing, episode):
+    """Note the policy in the states of the episode, and improve it.
 
     When the number of episodes has doubled, the older half of what was noted is dropped.
     """
-    k = playing.episodes[0]
+    choices, k = steps.choices, playing.episodes[0]
     for h in range(len(playing.pi)):
-        s = playing.path[h]
+        s = episode.states[h]
         for a in range(playing.pi.shape[2]):
             choices[1, h, s, a] += playing.pi[h, s, a]
     if k & (k - 1) == 0:
@@ -235,67 +269,35 @@ def remember(playing, choices):
                 for a in range(choices.shape[3]):
                     choices[0, h, s, a] = choices[1, h, s, a]
                     choices[1, h, s, a] = 0.0
+    improve(steps.parts, counts, playing)
     playing.changed[0] = True
+    return False
 
 
-# -- The base class.
+@compiled
+def improved(parts, counts, playing):
+    """Change policy and prices before the first episode."""
+    improve(parts, counts, playing)
 
 
-@cache
-def episodes_with(improve: Compiled) -> Compiled:
-    """The loop over episodes with a function (counts, playing, parts) that changes policy and prices after each."""
+# -- What these learners share as objects.
 
-    @compiled
-    def episodes(sim, meter, counts, playing, choices, parts, rng, out):
-        for k in range(out.shape[1]):
-            play(sim, meter, counts, playing, rng, out, k)
-            remember(playing, choices)
-            improve(counts, playing, parts)
-
-    return episodes  # type: ignore[no-any-return]
+CHANGING = ("playing", "counts", "choices")  # what changes in all of them
 
 
-class Iterating(Counting):
-    """Counts, improves the policy after every episode, and remembers recent choices."""
+def improve_by(learner: ModelBased, parts: Any, *derived: IntArray) -> None:
+    """Let a learner improve its policy after every episode.
 
-    changing: ClassVar[tuple[str, ...]] = (*Counting.changing, "choices")
-    improve: ClassVar[Compiled]  # how it changes policy and prices
-    parts: tuple[Any, ...]  # working memory and constants that `improve` is given
+    `parts` are given to `improve`, and `derived` are visits that its working memory was found from.
+    """
+    spec = learner.spec
+    learner.choices = np.zeros((2, spec.H, spec.S, spec.A))
+    learner.after = Steps(learner.choices, parts)
+    learner.derived = derived
 
-    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
-        super().__init__(spec, preset=preset, **params)
-        # [2, H, S, A]: choices before and since the number of episodes last doubled.
-        self.choices = np.zeros((2, spec.H, spec.S, spec.A))
-        self.values = PolicyEvaluation.of(spec, self.T)
 
-    def restore(self, state: State) -> None:
-        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
-        super().restore(state)
-        self.values.visits[...] = -1
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
-        used = self.choices.sum(axis=0)
-        reached = used.sum(axis=-1, keepdims=True)
-        return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), self.behaviour())
-
-    def _play(self, source: Source, rng: Stream, out: FloatArray) -> None:
-        self._follow()
-        sim, meter = source.simulator, source.meter
-        episodes = episodes_with(self.improve)
-        episodes(sim, meter, self.counts, self.playing, self.choices, self.parts, rng, out)
-
-    def _begin(self) -> None:
-        """The policy is always ready."""
-
-    def _end(self) -> None:
-        self.playing.episodes[0] += 1
-        remember(self.playing, self.choices)
-        self._improve()
-
-    def _improve(self) -> None:
-        self._follow()
-        self.improve(self.counts, self.playing, self.parts)
-
-    def _follow(self) -> None:
-        """Follow lists of counts that may have been replaced by longer ones."""
+def mixture(learner: ModelBased) -> FloatArray:
+    """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did; a method."""
+    used = learner.choices.sum(axis=0)
+    reached = used.sum(axis=-1, keepdims=True)
+    return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), learner.behaviour())

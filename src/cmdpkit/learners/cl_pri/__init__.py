@@ -28,22 +28,23 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cmdpkit.estimate.counts import Counts, Episode, new_counts, new_episode, with_room
+from cmdpkit.estimate.counts import Counts, Episode, new_counts, with_room_for_episodes
 from cmdpkit.estimate.errors import error_quantile, handed_over, spread
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
-from cmdpkit.learners import Source, Spec, State
-from cmdpkit.learners._account import UnitTotals, decisions
+from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners._closed_loop import BLIND, Account, Ledger, Timetable
-from cmdpkit.learners._episodes import EpisodeLearner
-from cmdpkit.learners._model_based.counting import certifier_of, proved
-from cmdpkit.learners._note import Note
+from cmdpkit.learners._episodes import chosen, learned, play_episodes
+from cmdpkit.learners._model_based.learner import certifier_of, proved
+from cmdpkit.learners._note import Note, UnitTotals, decisions
 from cmdpkit.learners._q_learning import greedy_policy
 from cmdpkit.learners.cl_pri import play, rules
 from cmdpkit.learners.cl_pri.continuing import ContinuingPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
+from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.policies import flow
@@ -52,7 +53,7 @@ from cmdpkit.simulate.random import Stream
 __all__ = ["ClosedLoopPRI", "ContinuingPRI"]
 
 
-class ClosedLoopPRI(EpisodeLearner):
+class ClosedLoopPRI(Learner):
     """CL-PRI at work, with episodes; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -71,7 +72,7 @@ class ClosedLoopPRI(EpisodeLearner):
     presets = {"practical": ClosedLoopParams()}
     anytime = True
     certifies = True
-    growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times", "ledger/sample")
+    growing: ClassVar[tuple[str, ...]] = (*COUNT_LISTS, "ledger/sample")
     changing: ClassVar[tuple[str, ...]] = (
         *("clock", "counts", "optimism", "ledger", "now", "block", "plans", "impossible"),
     )
@@ -83,7 +84,7 @@ class ClosedLoopPRI(EpisodeLearner):
         self.T = 1 if spec.stationary else H
         self.cells = int(spec.allowed.any(axis=0).sum() if self.T == 1 else spec.allowed.sum())
         self.clock, self.table = play.Clock(), rules.timetable(spec, p)
-        self.counts, self.episode = new_counts(self.T, S, A, M), new_episode(H, M)
+        self.counts = new_counts(self.T, S, A, M)
         self.optimism = play.new_optimism(np.asarray(spec.allowed), M, (p.optimism, p.curiosity, p.pseudo))
         self.ledger = Ledger.of(M)
         pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)
@@ -103,37 +104,34 @@ class ClosedLoopPRI(EpisodeLearner):
         """Whether the run still explores."""
         return self.clock.explored < 0
 
-    def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
         """Play to the end of the block at most, in a compiled loop."""
-        n = min(out.shape[1] - first, self.clock.block_end - self.clock.episode)
-        self._make_room()
-        parts = self.counts, self.optimism, self.block, self.ledger, self.episode
-        to, clock = (rng, out, first, n, len(self.counts.link)), self.clock
-        played, new = play.play_episodes(*source, *parts, *to, self.exploring, clock.certifying)
-        clock.new_cells += int(new)
-        self._count(int(played))
-        return int(played)
+        room = self._make_room()
+        n = min(room, out.shape[1] - first, self.clock.block_end - self.clock.episode)
+        played = int(play_episodes(*source, self._player(), self._episode, rng, out, first, n))
+        self._count(played)
+        return played
 
     def act(self, h: int, s: int) -> int:
         """The optimistic action while exploring, then one of the block."""
-        i = h * self.spec.S + s
-        return int(self.optimism.best[i] if self.exploring else play.action_of(self.block, i, self._rng))
+        return int(chosen(self._player(), self._episode, h, s, self._rng))
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode."""
         self._make_room()
-        episode, clock = Episode(states, actions, signals, self.episode.totals), self.clock
-        if self.exploring:
-            clock.new_cells += int(play.explored(self.counts, self.optimism, self.ledger, episode))
-        else:
-            play.played(self.counts, self.block, self.ledger, episode, clock.certifying)
+        learned(self._player(), Episode(states[: self.spec.H], actions, signals, self._episode.totals))
         self._count(1)
 
-    def _make_room(self) -> None:
-        """Room for the transitions of at least one more episode, and for the rest of the block in the certificate."""
-        self.counts, clock = with_room(self.counts, self.spec.H), self.clock
-        if clock.certifying:
-            self.ledger = self.ledger.with_room(clock.block_end - clock.episode)
+    def _player(self) -> play.ClosedLoop:
+        parts = self.counts, self.optimism, self.block, self.ledger
+        return play.ClosedLoop(*parts, self.exploring, self.clock.certifying)
+
+    def _make_room(self) -> int:
+        """Room for the transitions of some more episodes, and for the rest of the block in the certificate."""
+        self.counts, room = with_room_for_episodes(self.counts, self.spec.H)
+        if self.clock.certifying:
+            self.ledger = self.ledger.with_room(self.clock.block_end - self.clock.episode)
+        return room
 
     def _count(self, played: int) -> None:
         """Episodes were played; at the end of a block, begin what comes next."""
@@ -177,8 +175,8 @@ class ClosedLoopPRI(EpisodeLearner):
         plan = best_plan(self._model(), self.spec.rho)
         if plan.feasible:
             self.optimism.prices[1:] = np.minimum(plan.prices, p.price)
-        clock.all_found = clock.new_cells <= p.new_cells * (k - clock.checked) and not self.ledger.is_blind
-        clock.checked, clock.new_cells = k, 0
+        clock.all_found = self.optimism.found[0] <= p.new_cells * (k - clock.checked) and not self.ledger.is_blind
+        clock.checked, self.optimism.found[0] = k, 0
         return k >= self.table.explore or clock.all_found
 
     def _begin_stage(self) -> None:
@@ -191,7 +189,7 @@ class ClosedLoopPRI(EpisodeLearner):
         if clock.all_found or self.table.explore == k:
             clock.explored = k
             return
-        clock.explored, clock.checked, clock.new_cells, clock.swept = -1, k, 0, k
+        clock.explored, clock.checked, self.optimism.found[0], clock.swept = -1, k, 0, k
         self.optimism.prices[1:] = np.minimum(self.now.prices, self.params.price)
         self.now.swept[...] = self.ledger.totals
         play.sweep(self.counts, self.optimism)
@@ -382,6 +380,10 @@ class ClosedLoopPRI(EpisodeLearner):
             "margin of the returned policy": UnitTotals(self.now.margin.round(6).tolist()),
             **decisions(flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1), pi, visits),
         }
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
+        return without_spare_room(super().state(), int(self.counts.used[0]))
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""

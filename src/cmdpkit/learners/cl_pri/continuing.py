@@ -21,8 +21,7 @@ from cmdpkit.estimate.continuing import Seen, cautious_model, hopeful_model, wit
 from cmdpkit.estimate.errors import error_quantile, stationary_errors
 from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
 from cmdpkit.learners._closed_loop import LoopParams
-from cmdpkit.learners._continuing.planning import ContinuingPlanner, planned
-from cmdpkit.learners._continuing.player import Player
+from cmdpkit.learners._continuing import ContinuingPlanner, Player, planned
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import above_zero, at_least_zero, ruled
 from cmdpkit.learners.spec import Spec

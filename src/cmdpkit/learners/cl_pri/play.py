@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.counts import count_episode
-from cmdpkit.learners._closed_loop import book
+from cmdpkit.estimate.counts import Counts, count_episode
+from cmdpkit.learners._closed_loop import Ledger, book
+from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.simulate.meter import collect, watch, watch_policy
+from cmdpkit.simulate.meter import watch, watch_policy
 from cmdpkit.simulate.random import draw
-from cmdpkit.simulate.simulator import reset, step
 
 
 class Optimism(NamedTuple):
@@ -33,6 +33,7 @@ class Optimism(NamedTuple):
     usable: BoolArray  # [H*S, A]: the actions that are allowed
     scratch: FloatArray  # [M]: values of one action, while they are computed
     bonus: FloatArray  # [3]: the parameters optimism, curiosity and pseudo
+    found: IntArray  # [1]: new cells since exploration was looked at last
 
 
 class Block(NamedTuple):
@@ -54,7 +55,6 @@ class Clock:
     swept: int = 0  # exploration: the episode of the last sweep
     check: int = 0  # exploration: the episode at which it is looked at next
     checked: int = 0  # exploration: the episode at which it was looked at last
-    new_cells: int = 0  # exploration: cells found since then
     all_found: bool = False  # whether exploration ended because it found hardly anything new
     explored: int = -1  # the episode at which the exploration of this stage ended, -1 while it goes on
     explored_from: int = 0  # the episode at which it began
@@ -93,6 +93,7 @@ def new_optimism(allowed: BoolArray, M: int, bonus: tuple[float, float, float]) 
         usable=usable,
         scratch=np.zeros(M),
         bonus=np.array(bonus),
+        found=np.zeros(1, dtype=np.int64),
     )
 
 
@@ -106,67 +107,53 @@ def new_block(pi: FloatArray, quota: IntArray, visits: IntArray) -> Block:
     return Block(plan.copy(), quota.copy(), trying, played, np.ones(1, dtype=bool))
 
 
-@compiled
-def play_episodes(sim, meter, counts, optimism, block, ledger, episode, rng, out, done, n, room, exploring, certify):
-    """Play up to n episodes into the columns of out from `done` on, while the counts have room for one more.
+class ClosedLoop(NamedTuple):
+    """What compiled code plays and learns from."""
 
-    While `exploring` an episode takes the actions that look best, else it plays the block; `certify` says that it is in
-    the sample of the certificate. Returns how many were played and how many cells exploration found.
-    """
-    H, M = episode.signals.shape
-    S, new = len(counts.starts), 0
-    for k in range(n):
-        if room - counts.used[0] < H:
-            return k, new
-        if exploring:
-            watch(meter, True, optimism.best, 0.0, optimism.usable)
-        else:
-            watch_policy(meter, block.fresh[0], block.pi)
-        s = reset(sim, rng)
-        for h in range(H):
-            i = h * S + np.int64(s)
-            a = np.int64(optimism.best[i]) if exploring else np.int64(action_of(block, i, rng))
-            episode.states[h], episode.actions[h] = s, a
-            s, x = step(sim, h, s, a, rng)
-            for m in range(M):
-                episode.signals[h, m] = sim.outcomes[x, m]
-        if exploring:
-            new += explored(counts, optimism, ledger, episode)
-        else:
-            played(counts, block, ledger, episode, certify)
-        for m in range(M):
-            out[m, done + k] = episode.totals[m]
-        collect(meter, episode.totals)
-    return n, new
+    counts: Counts
+    optimism: Optimism
+    block: Block
+    ledger: Ledger
+    exploring: bool  # whether an episode takes the actions that look best; else it plays the block
+    certifying: bool  # whether it is in the sample of the certificate
 
 
-@compiled(inline=True)
-def action_of(block, i, rng):
-    """The action to take at row i = h*S + s: the one that is tried there, or one of the plan."""
-    return block.trying[i] if block.trying[i] >= 0 else np.int64(draw(block.plan, i, rng))
+@show.of(ClosedLoop)
+def _show(player, meter):
+    if player.exploring:
+        watch(meter, True, player.optimism.best, 0.0, player.optimism.usable)
+    else:
+        watch_policy(meter, player.block.fresh[0], player.block.pi)
 
 
-@compiled(inline=True)
-def explored(counts, optimism, ledger, episode):
-    """Count an episode of exploration and back up the states on its path; returns how many cells were new."""
-    book(ledger, episode, False)
-    new = count_episode(counts, episode, optimism.usable.shape[1])
-    for h in range(len(episode.states) - 1, -1, -1):
-        _back_up(counts, optimism, h, episode.states[h])
-    return new
+@choose.of(ClosedLoop)
+def _choose(player, episode, h, s, rng):
+    """The optimistic action, or one of the block: the one that is tried there, or one of the plan."""
+    i = h * len(player.counts.starts) + s
+    if player.exploring:
+        return np.int64(player.optimism.best[i])
+    trying = player.block.trying[i]
+    return trying if trying >= 0 else np.int64(draw(player.block.plan, i, rng))
 
 
-@compiled(inline=True)
-def played(counts, block, ledger, episode, certify):
-    """Count an episode of a block, and see which tries are used up."""
-    block.fresh[0] = False
-    book(ledger, episode, certify)
+@learn.of(ClosedLoop)
+def _learn(player, episode):
+    """Count an episode; back up the states on its path, or see which tries are used up."""
+    counts, optimism, block, ledger, exploring, certifying = player
     S, A = len(counts.starts), block.plan.shape[1]
-    count_episode(counts, episode, A)
+    book(ledger, episode, certifying)
+    new = count_episode(counts, episode, A)
+    if exploring:
+        optimism.found[0] += new
+        for h in range(len(episode.states) - 1, -1, -1):
+            _back_up(counts, optimism, h, episode.states[h])
+        return False
+    block.fresh[0] = False
     for h in range(len(episode.states)):
         i = h * S + episode.states[h]
         if block.trying[i] >= 0:
             _next_try(block, counts.visits, i)
+    return False
 
 
 @compiled(inline=True)

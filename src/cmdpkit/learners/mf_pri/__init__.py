@@ -29,11 +29,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
-from cmdpkit.learners import Source, Spec
-from cmdpkit.learners._account import decisions
+from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.learners._closed_loop import BLIND, Account, Ledger, LoopParams, Timetable, owed
-from cmdpkit.learners._episodes import EpisodeLearner
-from cmdpkit.learners._note import Note, notes_above
+from cmdpkit.learners._episodes import chosen, learned, play_episodes
+from cmdpkit.learners._note import Note, decisions, notes_above
 from cmdpkit.learners._q_learning import greedy_policy
 from cmdpkit.learners.mf_pri import improve, play
 from cmdpkit.learners.mf_pri.improve import Measured, best, means
@@ -85,7 +84,7 @@ class LoopState:
     changes: int = 0  # improvements that changed the set of actions in use
 
 
-class ModelFreePRI(EpisodeLearner):
+class ModelFreePRI(Learner):
     """MF-PRI at work; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -105,6 +104,7 @@ class ModelFreePRI(EpisodeLearner):
     changing: ClassVar[tuple[str, ...]] = ("now", "samples", "values", "block", "ledger")
     growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
     params: ModelFreeParams
+    _episode: play.SampledEpisode  # type: ignore[assignment]
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -117,7 +117,7 @@ class ModelFreePRI(EpisodeLearner):
         self.samples, self.ledger = play.Samples.of(spec), Ledger.of(1 + N)
         pi, final, played = np.zeros((3, *shape))
         self.now = LoopState(pi, final, played, np.zeros(shape, dtype=bool), *np.zeros((4, N)), block_end=warm)  # type: ignore[misc]
-        self.episode, self._acted = play.SampledEpisode.of(spec), 0
+        self._episode, self._acted = play.SampledEpisode.of(spec), 0
         self.block = self._new_block(greedy_policy(spec, self.values.best), 0.0, "repay")
         if warm < pairs:
             self.notes = (
@@ -137,34 +137,36 @@ class ModelFreePRI(EpisodeLearner):
         """Whether the policy to return is fixed."""
         return self.now.episode >= self.table.hand
 
-    def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
         """Play to the end of the block at most, in a compiled loop."""
         n = min(int(out.shape[1]) - first, self.now.block_end - self.now.episode)
         self._make_room()
-        parts = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger, self.episode
-        play.play_episodes(*source, *parts, self.warming, rng, out, first, n)
+        play_episodes(*source, self._player(), self._episode, rng, out, first, n)
         self._count(n)
         return n
 
     def begin(self, rng: Stream) -> None:
-        """Begin an episode."""
+        """Begin an episode, whose policy the meter knows."""
         super().begin(rng)
-        play.begin(self.values, self.block, self.warming)
+        self.values.changed[0] = False
 
     def act(self, h: int, s: int) -> int:
         """The optimistic action in the warm-up, then one of the block."""
         self._acted = h + 1
-        return int(play.act(self.values, self.block, self.episode, self.warming, h, s, self._rng))
+        return int(chosen(self._player(), self._episode, h, s, self._rng))
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode; after an early end, deviations are drawn for the other steps as well."""
         for h in range(self._acted, self.spec.H):
             self.act(h, int(states[h]))
         self._make_room()
-        episode = self.episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
-        learned = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger
-        play.finish(*learned, episode, self.warming)
+        episode = self._episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
+        learned(self._player(), episode)
         self._count(1)
+
+    def _player(self) -> play.ModelFree:
+        parts = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger
+        return play.ModelFree(*parts, self.warming)
 
     def _make_room(self) -> None:
         if self.block.certify:

@@ -29,14 +29,14 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._closed_loop import book
+from cmdpkit.learners._closed_loop import Ledger, book
+from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.learners._q_learning import PriceConstants, PricedTables, learn_cell, move_prices
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.meter import collect, watch, watch_policy
+from cmdpkit.simulate.meter import watch, watch_policy
 from cmdpkit.simulate.random import draw, uniform
-from cmdpkit.simulate.simulator import reset, step
 
 
 class SampledEpisode(NamedTuple):
@@ -77,7 +77,7 @@ def mean_prices(values: PricedTables) -> FloatArray:
 
 
 @compiled(inline=True)
-def _learn(values, c, shared, episode):
+def _learn_values(values, c, shared, episode):
     """Learn from an episode of the warm-up; `shared`: all steps learn from what one of them has seen."""
     H, S = len(episode.states), np.int64(c.S)
     for h in range(H - 1, -1, -1):
@@ -145,55 +145,49 @@ def record_size(M: int) -> int:
     return 1 + M + M * (M + 1) // 2
 
 
-@compiled
-def play_episodes(sim, meter, values, c, shared, block, samples, ledger, episode, warming, rng, out, first, n):
-    """Play n episodes, whose returns go to `out` [1+N, :] from column `first` on, in the warm-up or of the block."""
-    for k in range(first, first + n):
-        if warming:
-            watch(meter, values.changed[0], values.best, 0.0, c.usable)
-        else:
-            watch_policy(meter, block.fresh[0], block.pi)
-        begin(values, block, warming)
-        s = reset(sim, rng)
-        for h in range(len(episode.states)):
-            a = act(values, block, episode, warming, h, np.int64(s), rng)
-            episode.states[h], episode.actions[h] = s, a
-            s, x = step(sim, h, s, a, rng)
-            for m in range(len(episode.totals)):
-                episode.signals[h, m] = sim.outcomes[x, m]
-        finish(values, c, shared, block, samples, ledger, episode, warming)
-        for m in range(len(episode.totals)):
-            out[m, k] = episode.totals[m]
-        collect(meter, episode.totals)
+class ModelFree(NamedTuple):
+    """What compiled code plays and learns from."""
+
+    values: PricedTables  # of the warm-up
+    c: PriceConstants
+    shared: bool  # whether all steps learn from what one of them has seen
+    block: SampledBlock
+    samples: Samples
+    ledger: Ledger
+    warming: bool  # whether the warm-up is still on; else it plays the block
 
 
-@compiled(inline=True)
-def begin(values, block, warming):
-    """The meter knows the policy of this episode."""
-    if warming:
-        values.changed[0] = False
+@show.of(ModelFree)
+def _show(player, meter):
+    if player.warming:
+        watch(meter, player.values.changed[0], player.values.best, 0.0, player.c.usable)
+        player.values.changed[0] = False
     else:
-        block.fresh[0] = False
+        watch_policy(meter, player.block.fresh[0], player.block.pi)
 
 
-@compiled(inline=True)
-def act(values, block, episode, warming, h, s, rng):
-    """The action to take at step h in state s; notes whether a deviation was asked for."""
-    i = h * (len(block.known) // len(episode.states)) + s
-    if warming:
-        return np.int64(values.best[i])
+@choose.of(ModelFree)
+def _choose(player, episode, h, s, rng):
+    """The action to take; notes whether a deviation was asked for."""
+    block, i = player.block, h * (len(player.block.known) // len(episode.states)) + s
+    if player.warming:
+        return np.int64(player.values.best[i])
     episode.deviations[h] = block.chance > 0.0 and uniform(rng) < block.chance
     return np.int64(draw(block.deviating if episode.deviations[h] else block.policy, i, rng))
 
 
-@compiled(inline=True)
-def finish(values, c, shared, block, samples, ledger, episode, warming):
+@learn.of(ModelFree)
+def _learn(player, episode):
     """Learn from an episode that has ended."""
-    book(ledger, episode, block.certify)
-    if warming:
-        _learn(values, c, shared, episode)
-    elif block.learn:
-        _sample(block, samples, episode)
+    block = player.block
+    book(player.ledger, episode, block.certify)
+    if player.warming:
+        _learn_values(player.values, player.c, player.shared, episode)
+        return False
+    block.fresh[0] = False
+    if block.learn:
+        _sample(block, player.samples, episode)
+    return False
 
 
 @compiled(inline=True)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners import Learner, Returns, Source, Spec, State
+from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri.presets import PRIParams, notes, printed_preset, theory_preset
@@ -67,17 +67,12 @@ class PRI(Learner):
         self.earned = np.stack([empty_tally(spec.N) for _ in PHASES])  # [phases, 2, 1+N]: all returns
         self._total = np.zeros(1 + spec.N)  # of the running episode, when it is driven step by step
 
-    def run(self, source: Source, rng: Stream, n: int) -> Returns:
-        """Play n more episodes in compiled loops."""
-        source.check(self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        done = 0
-        while done < n:
-            self._note_phase()
-            played = self._work.play(source, rng, out[:, done:])
-            self._count(out[:, done : done + played])
-            done += played
-        return Returns(out[0], out[1:])
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play to the end of a base run or of a block of refinement at most."""
+        self._note_phase()
+        played = self._work.play(source, rng, out[:, first:])
+        self._count(out[:, first : first + played])
+        return played
 
     def begin(self, rng: Stream) -> None:
         """Let the base learner prepare the episode, while there is one."""

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners.pri.presets import PRIParams, base_learner, within
 from cmdpkit.learners.state import Saved
-from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
@@ -58,15 +57,8 @@ def empty_tally(N: int) -> FloatArray:
 
 def add_up(returns: FloatArray, tally: FloatArray) -> None:
     """Add returns [1+N, n] to a tally, one after the other, so that the bits do not depend on how a run is cut."""
-    _add_up(np.ascontiguousarray(returns), tally)
-
-
-@compiled
-def _add_up(returns, tally):
-    for n in range(len(returns)):
-        for k in range(returns.shape[1]):
-            tally[COUNT, n] += 1.0
-            tally[SUM, n] += returns[n, k]
+    tally[COUNT] += returns.shape[1]
+    tally[SUM] = np.cumsum(np.column_stack((tally[SUM], returns)), axis=1)[:, -1]
 
 
 # -- What is decided from arrays alone.

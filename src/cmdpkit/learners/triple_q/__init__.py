@@ -28,8 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cmdpkit.learners import Params, Source, Spec
-from cmdpkit.learners._episodes import EpisodeLearner
+from cmdpkit.learners import Learner, Params, Source, Spec
 from cmdpkit.learners._note import Note
 from cmdpkit.learners._q_learning import greedy_policy, numbers_of, played_policy, sizes
 from cmdpkit.learners.params import above_zero, at_least_zero, share
@@ -185,7 +184,7 @@ def tightening(spec: Spec) -> float:
     return 8 * math.sqrt(spec.S * spec.A * spec.H**6 * iota(spec) ** 3) / math.pow(spec.K, 0.2)
 
 
-class TripleQ(EpisodeLearner):
+class TripleQ(Learner):
     """Triple-Q at work; keyword arguments other than the preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -219,7 +218,7 @@ class TripleQ(EpisodeLearner):
         self.learned = _nothing_learned(spec, self.params, self.constants)
         scan(self.learned, self.constants)
 
-    def play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
         """Play all episodes in one compiled loop."""
         play(*source, self.learned, self.constants, rng, out)
         return int(out.shape[1])

@@ -163,7 +163,12 @@ def _end_frame(learned, c, rng):
         eps = min(max((learned.debt[n] + c.p.margin) / horizon, c.p.eps_low), c.p.eps_high)
         reached = (learned.drive[n] if c.estimated else learned.earned[n + 1]) / c.p.frame
         short = c.rho[n] + eps - reached
-        _note_swing(learned, c, n, short)
+        # How widely frames swing around the bound damps its queue. A queue that is pushed across the right price and
+        # back makes the learner jump between two extremes forever. The damping itself changes slowly, over a whole
+        # window, so that frames above and below the bound still have the same weight.
+        turn = abs(short - learned.short[n]) / 2.0 if short * learned.short[n] < 0.0 else 0.0
+        learned.short[n] = short
+        learned.swing[n] = max(turn, learned.swing[n] * max(1.0 - c.p.frame / c.p.window, 0.0))
         learned.queue[n] = max(learned.queue[n] + short / max(1.0, learned.swing[n] / c.p.steady), 0.0)
         learned.weight[n] = learned.queue[n] / c.p.eta
         learned.drive[n] = 0.0
@@ -174,19 +179,6 @@ def _end_frame(learned, c, rng):
     scan(learned, c)
     if c.p.random_ties:
         _break_ties(learned, c, rng)
-
-
-@compiled(inline=True)
-def _note_swing(learned, c, n, short):
-    """Note how widely frames swing around bound n, of which the last one fell `short`: its queue is damped by that.
-
-    A queue that is pushed across the right price and back makes the learner jump between two extremes forever. The
-    damping itself changes slowly, over a whole window, so that frames above and below the bound still have the same
-    weight.
-    """
-    turn = abs(short - learned.short[n]) / 2.0 if short * learned.short[n] < 0.0 else 0.0
-    learned.short[n] = short
-    learned.swing[n] = max(turn, learned.swing[n] * max(1.0 - c.p.frame / c.p.window, 0.0))
 
 
 @compiled(inline=True)

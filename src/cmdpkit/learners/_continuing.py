@@ -1,7 +1,9 @@
-"""The learner that plays a plan and counts, until it is time for the next plan.
+"""What learners in worlds without episodes share: plans of an estimated model, and the learner that plays them.
 
-The compiled loop stops when there is something to decide: the visits of a pair (s, a) have doubled since the last plan,
-or an appointed step has come. Single steps and the loop call the same functions.
+A plan is found by the exact solver, also where its bounds cannot be met. The learner plays it and counts, in a compiled
+loop, until there is something to decide: the visits of a pair (s, a) have doubled since the last plan, or an appointed
+step has come. Single steps and the loop call the same functions. Counts, models made of them, boxes and errors are in
+`cmdpkit.estimate`.
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.continuing import Seen, chain_of, mean_model, proven_model
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, proven_model
 from cmdpkit.estimate.counts import count_move, count_start, count_step, new_counts, with_room
-from cmdpkit.learners._continuing.planning import Planned, planned
+from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.stationary.problem import whole_policy
+from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER
 from cmdpkit.learners.spec import Returns, Spec, check_walk
+from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import long_run_shares
@@ -26,6 +32,58 @@ from cmdpkit.simulate.random import Stream, draw
 from cmdpkit.simulate.simulator import reset
 from cmdpkit.simulate.steps import Walk, advance
 from cmdpkit.simulate.steps import count_step as meter_step
+
+# -- Plans.
+
+
+class Planned(NamedTuple):
+    """A policy, and whether it meets the bounds in the model that it was planned in."""
+
+    pi: FloatArray  # [S, A]
+    feasible: bool  # whether it meets the bounds there
+
+
+def planned(model: Model, rho: FloatArray) -> Planned:
+    """The best policy under bounds rho [N] per step, or the one that misses the worst bound by least."""
+    return ContinuingPlanner(model).policy(rho)
+
+
+class ContinuingPlanner:
+    """One model that is solved for several bounds; what was found for one serves the others."""
+
+    def __init__(self, model: Model) -> None:
+        self.source = Stationary(model)
+        self.pool = Columns(self.source)
+        self.per_step = 1.0 - model.discount if model.kind == "discounted" else 1.0
+
+    def reach(self, rho: FloatArray) -> float:
+        """By how much all bounds rho can be exceeded at once, negative if they cannot be met together."""
+        return self.pool.slack(rho / self.per_step) * self.per_step
+
+    def policy(self, rho: FloatArray, relaxed: tuple[float, ...] = (1e-9, 1e-4, 1e-2, 0.2)) -> Planned:
+        """The best policy under bounds rho [N] per step, or the one that misses the worst bound by least.
+
+        If no policy meets rho, the bounds are lowered to what can be reached, less each number of `relaxed` in turn,
+        in unit scale, until a policy is found; the first one nearly always suffices.
+        """
+        pi = self._solved(rho)
+        if pi is not None:
+            return Planned(pi, True)
+        best = rho + self.reach(rho)
+        for room in relaxed:
+            pi = self._solved(best - room)
+            if pi is not None:
+                return Planned(pi, False)
+        raise CmdpkitError("not solved: no policy was found in the estimated model, even with relaxed bounds")
+
+    def _solved(self, rho: FloatArray) -> FloatArray | None:
+        """The optimum, if the bounds can be met; of a mixture, the part with the largest weight."""
+        best = self.pool.optimum(self.pool.scaled(rho / self.per_step))
+        if best is None:
+            return None
+        plans = self.source.plans(self.pool.parts(best.weights), best.proof, best.rho)
+        return whole_policy(self.source.problem, plans.policies[int(np.argmax(plans.weights))])
+
 
 # -- Where an unbroken run stands, and the compiled loop that plays a policy and counts.
 
@@ -128,7 +186,7 @@ class Player(Learner):
     """
 
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
-    growing: ClassVar[tuple[str, ...]] = ("counts/link", "counts/state", "counts/times")
+    growing: ClassVar[tuple[str, ...]] = COUNT_LISTS
     room: ClassVar[int] = 1024  # transitions that room is made for at a time, at least
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -170,8 +228,7 @@ class Player(Learner):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes, by name; of the lists of next states only what is in use."""
-        used = int(self.counts.used[0])
-        return {name: x[:used] if name in Player.growing else x for name, x in super().state().items()}
+        return without_spare_room(super().state(), int(self.counts.used[0]))
 
     def wait(self, steps: int) -> None:
         """Begin the plan, and decide again after `steps`, or when the visits of a pair have doubled."""

@@ -1,0 +1,302 @@
+"""The base class of model-based learners: play a policy, count what happens, and find the next policy from the counts.
+
+A learner *plans*: it writes `plan`, a function of what the counts say, and a `Cadence` says when a plan is due. Or it
+*improves* policy and prices a little after every episode, in compiled code (`steps`). What follows an episode is kept
+in `after`, a `Cadence` or `Steps`, and the type chooses what compiled code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmdpkit.estimate.alike import steps_differ
+from cmdpkit.estimate.boxes import Known, Models, estimated, plan
+from cmdpkit.estimate.certificate import Certifier
+from cmdpkit.estimate.counts import (
+    Counts,
+    Episode,
+    count_episode,
+    new_counts,
+    signal_means,
+    signals_of,
+    with_room,
+    with_room_for_episodes,
+)
+from cmdpkit.estimate.intervals import Intervals
+from cmdpkit.learners import Learner, Source, Spec, State
+from cmdpkit.learners._episodes import choose, chosen, learn, learned, play_episodes, show
+from cmdpkit.learners._model_based.cadence import Cadence, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._model_based.settings import PlannerSettings, Planning
+from cmdpkit.learners._note import Note
+from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
+from cmdpkit.model.compiled import primitive
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.simulate.meter import watch_policy
+from cmdpkit.simulate.random import Stream, uniform
+
+Found = TypeVar("Found")
+
+
+class Playing(NamedTuple):
+    """The policy in use, and its prices."""
+
+    pi: FloatArray  # [H, S, A]: the policy
+    rows: FloatArray  # [H*S, A]: the same memory, in the shape that the meter reads
+    lam: FloatArray  # [N]: the price in reward that is put on each utility
+    episodes: IntArray  # [1]: how many episodes were played
+    changed: BoolArray  # [1]: whether pi has changed since the last episode began
+
+
+class Counted(NamedTuple):
+    """What compiled code plays and learns from."""
+
+    counts: Counts
+    playing: Playing
+    after: Any  # `Cadence` or `Steps`: what is done after an episode
+
+
+@primitive
+def follow_up(after, counts, playing, episode):
+    """What is done after an episode that was counted; returns whether a plan is due."""
+
+
+@follow_up.of(Cadence)
+def _look_whether_due(cadence, counts, playing, episode):
+    note_episode(cadence, counts.visits, episode.states, episode.actions)
+    return cadence.due[0]
+
+
+@show.of(Counted)
+def _show(player, meter):
+    watch_policy(meter, player.playing.changed[0], player.playing.rows)
+
+
+@choose.of(Counted)
+def _draw(player, episode, h, s, rng):
+    """An action drawn from pi[h, s]; where rounding leaves the sum below 1, the last possible action gets the rest."""
+    pi, u, taken = player.playing.pi, uniform(rng), 0
+    for a in range(pi.shape[2]):
+        if pi[h, s, a] > 0.0:
+            taken = a
+            u -= pi[h, s, a]
+            if u < 0.0:
+                break
+    return taken
+
+
+@learn.of(Counted)
+def _learn(player, episode):
+    player.playing.changed[0] = False
+    count_episode(player.counts, episode, player.playing.pi.shape[2])
+    player.playing.episodes[0] += 1
+    return follow_up(player.after, player.counts, player.playing, episode)
+
+
+class Belief(NamedTuple):
+    """What the counts say: the estimated model, and how many observations it rests on."""
+
+    counts: Counts
+    model: Known  # observed frequencies
+    signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities; 0 where the action was never taken
+    visits: IntArray  # [T, S, A]: number of visits that the mean signals rest on
+    moved: IntArray  # [T, S, A]: number of transitions that each row of the model rests on
+    episodes: int  # number of episodes that the start distribution rests on
+
+    @classmethod
+    def of(cls, counts: Counts, A: int) -> Belief:
+        """What these counts say."""
+        shape, M = (-1, len(counts.starts), A), signals_of(counts)
+        signals = signal_means(counts, M).T.reshape(M, *counts.visits.reshape(shape).shape)
+        visits, moved = counts.visits.reshape(shape), counts.moves.reshape(shape)
+        return cls(counts, estimated(counts, A), signals, visits, moved, int(counts.starts.sum()))
+
+
+class Decided(NamedTuple):
+    """What a plan says."""
+
+    pi: FloatArray  # [H, S, A]: the policy to play
+    lam: FloatArray  # [N]: the price of each constraint
+    value: float  # the expected total reward that the plan promises
+    feasible: bool = True  # whether the plan meets the bounds
+    baseline: bool = False  # whether the policy is a known safe one
+
+
+@dataclass
+class PlanLog:
+    """How planning went so far."""
+
+    plans: int = 0  # plans made
+    infeasible: int = 0  # plans that found no policy within the bounds
+    last_infeasible: bool = False  # whether the last plan was one of these
+    on_baseline: bool = False  # whether the policy in use is the known safe one
+    baseline_episodes: int = 0  # episodes that played the known safe policy
+
+
+class ModelBased(Learner):
+    """A learner that plays a policy pi [H, S, A] and counts, over all steps together where the world is stationary.
+
+    A planner writes `plan`; a learner that improves its policy after every episode calls `iterating.improve_by`.
+    """
+
+    params: PlannerSettings
+    certifies = True
+    changing: ClassVar[tuple[str, ...]] = ("playing", "counts", "after", "plan_log")
+    growing: ClassVar[tuple[str, ...]] = COUNT_LISTS
+    choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled, of `Steps`
+    derived: tuple[IntArray, ...] = ()  # visits that working memory was found from; -1 asks for it again
+    _found: tuple[int, Any] = (-1, None)  # number of episodes, and what `once` has found after them
+
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        self.T = 1 if spec.stationary else spec.H  # steps with counts of their own
+        self.counts = new_counts(self.T, spec.S, spec.A, 1 + spec.N)
+        pi = spec.allowed / spec.allowed.sum(axis=-1, keepdims=True)
+        episodes, changed = np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool)
+        self.playing = Playing(pi, pi.reshape(-1, spec.A), np.zeros(spec.N), episodes, changed)
+        self.after: Any = None
+        if isinstance(self.params, Planning):
+            self.after = new_cadence(self.T, spec.S, spec.A, self.params.replan, self.params.progress)
+        self.plan_log = PlanLog()
+        self.certifier = certifier_of(spec, self.params.delta)
+        self._acted = 0  # steps of the running episode with an action, if it is driven step by step
+
+    # -- playing -------------------------------------------------------------------------------------------------------
+
+    def begin(self, rng: Stream) -> None:
+        """Plan, if a plan is due."""
+        super().begin(rng)
+        if isinstance(self.after, Cadence) and self.after.due[0]:
+            self._replan(self.after)
+            self.plan_log.plans += 1
+            self.playing.changed[0] = True
+
+    def act(self, h: int, s: int) -> int:
+        """An action drawn from the policy in use."""
+        self._acted = h + 1
+        return int(chosen(self._player(), self._episode, h, s, self._rng))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode; after an early end, actions are drawn for the other steps as well."""
+        self.counts, actions = with_room(self.counts, self.spec.H), actions.copy()
+        for h in range(self._acted, self.spec.H):
+            actions[h] = self.act(h, int(states[h]))
+        episode = Episode(states[: self.spec.H], actions, signals, self._episode.totals)
+        learned(self._player(), episode)
+        self._count(1)
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play until a plan is due, in a compiled loop."""
+        self.begin(rng)
+        self.counts, room = with_room_for_episodes(self.counts, self.spec.H)
+        n = min(room, out.shape[1] - first)
+        played = int(play_episodes(*source, self._player(), self._episode, rng, out, first, n))
+        self._count(played)
+        return played
+
+    def _player(self) -> Counted:
+        return Counted(self.counts, self.playing, self.after)
+
+    def _count(self, episodes: int) -> None:
+        """Note episodes of the policy in use."""
+        self.plan_log.baseline_episodes += episodes if self.plan_log.on_baseline else 0
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    def plan(self, belief: Belief) -> Decided:
+        """The policy to play, given what the counts say; of what changes, it may also look at `playing.lam`."""
+        raise NotImplementedError
+
+    def best(self, models: Models, x: FloatArray, rho: FloatArray, start_bonus: float = 0.0) -> Decided:
+        """The best pair of a policy and a model for signals x [1 + N]; where none meets the bounds, prices are 0."""
+        found = plan(models, x, rho, self.spec.allowed, self.spec.H, guess=self.playing.lam)
+        lam = found.lam if found.feasible else 0.0 * found.lam
+        return Decided(found.pi, lam, found.value + start_bonus, found.feasible)
+
+    def believed(self) -> Belief:
+        """What the counts say by now."""
+        return Belief.of(self.counts, self.spec.A)
+
+    def _replan(self, cadence: Cadence) -> None:
+        """Make a plan, and note when the next one is due."""
+        belief, log = self.believed(), self.plan_log
+        decided = self.plan(belief)
+        log.infeasible += not decided.feasible
+        log.last_infeasible, log.on_baseline = not decided.feasible, decided.baseline
+        self.playing.pi[...], self.playing.lam[...] = decided.pi, decided.lam
+        mark_planned(cadence, self.counts, belief.model, self.playing.pi)
+
+    def once(self, find: Callable[[], Found]) -> Found:
+        """The result of a search that need not be repeated before the next episode."""
+        episodes = int(self.counts.starts.sum())
+        if self._found[0] != episodes:
+            self._found = episodes, find()
+        found: Found = self._found[1]
+        return found
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def behaviour(self) -> FloatArray:
+        """pi [H, S, A] that the next episode plays."""
+        return self.playing.pi.copy()
+
+    def counted(self) -> Counts:
+        """What was counted so far."""
+        return self.counts
+
+    def warnings(self) -> tuple[str | Note, ...]:
+        """Data that contradict what was declared about the world."""
+        return self.certifier.contradictions(self.counts)
+
+    def explain(self) -> dict[str, Any]:
+        """How counts are kept, and how planning went; nothing where there is no planning."""
+        if not isinstance(self.after, Cadence):
+            return {}
+        log = self.plan_log
+        return {
+            "counts": "shared by all steps" if self.T < self.spec.H else "kept per step",
+            "plans": log.plans,
+            "infeasible_plans": log.infeasible,
+            "baseline_episodes": log.baseline_episodes,
+        }
+
+    def certificate(self) -> Intervals | None:
+        """What the counts prove about `recommend()`, in unit scale, with probability 1 - delta at all times at once."""
+        return proved(self.certifier, self.counts, self.recommend())
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
+        return without_spare_room(super().state(), int(self.counts.used[0]))
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
+        super().restore(state)
+        self._found = (-1, None)
+        for visits in self.derived:
+            visits[...] = -1
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """lam [N], the price in reward that is put on each utility now."""
+        return self.playing.lam.copy()
+
+
+def certifier_of(spec: Spec, delta: float) -> Certifier:
+    """What proves statements from the counts of a run that may be wrong with probability delta."""
+    T = 1 if spec.stationary else spec.H
+    return Certifier(np.asarray(spec.allowed), spec.rho, T, delta, noiseless=spec.noiseless)
+
+
+def proved(certifier: Certifier, counts: Counts, pi: FloatArray, sample: Intervals | None = None) -> Intervals | None:
+    """What the counts, and a `sample` of intervals from episodes of pi itself, prove about pi; None if nothing.
+
+    Counts that contradict the declaration that the world is stationary prove nothing: the sample is left.
+    """
+    if not counts.starts.any() or steps_differ(counts.parts, counts.part_moves):
+        return sample
+    certifier.look(counts)
+    return certifier.prove(pi, sample)
