@@ -225,7 +225,8 @@ def a_run_in_pieces_is_the_whole_run(case: Case) -> None:
     joined = Returns(np.concatenate([x.reward for x in parts]), np.concatenate([x.utilities for x in parts], axis=1))
     differs = expected.difference(Played.of(pieces, joined, again))
     expect(differs is None, f"A run in pieces is not the whole run: {differs} differ.")
-    same = all(_same(np.asarray(x), np.asarray(y)) for x, y in zip(source.meter, other.meter, strict=True))
+    updated = ("reach", "values", "sums", "clock")  # by the meter as it is told
+    same = all(_same(getattr(source.meter, name), getattr(other.meter, name)) for name in updated)
     expect(same, "A run in pieces shows the meter other policies than the whole run.")
 
 
