@@ -132,7 +132,7 @@ def _values(kernel: Kernel, signals: FloatArray, weights: FloatArray, H: int) ->
 def _expected(kernel: Kernel, t: int, W: FloatArray) -> FloatArray:
     """sum_s' P[t, s, a, s'] W[n, s'], [N, S, A]."""
     S, A = kernel.S, kernel.A
-    starts = kernel.indptr[t * S * A : (t + 1) * S * A + 1]
-    here = slice(starts[0], starts[-1])
+    here = slice(kernel.entries(t, 0, 0).start, kernel.entries(t, S - 1, A - 1).stop)
+    lengths = kernel.lengths.reshape(kernel.T, S * A)[t]
     terms = kernel.prob[here] * W[:, kernel.successors[here]]
-    return np.add.reduceat(terms, starts[:-1] - starts[0], axis=1).reshape(-1, S, A)
+    return np.add.reduceat(terms, np.cumsum(lengths) - lengths, axis=1).reshape(-1, S, A)

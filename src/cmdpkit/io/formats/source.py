@@ -195,14 +195,14 @@ class Located:
     def fail(self, message: str, key: str | None = None) -> NoReturn:
         """Raise CmdpkitError("file:line: name: message"), with the line of a ``key`` of this table if one is given."""
         line = self.line if key is None else self._line_of(key)
-        where = f"{self.source}:{line}" if line else str(self.source)
-        raise CmdpkitError(f"{where}: {self.name}: {message}" if self.name else f"{where}: {message}")
+        name = f"{self.name}: " if self.name else ""
+        raise CmdpkitError(f"{_place(self.source, line)}: {name}{message}")
 
     def expect(self, true: bool, rule: str) -> None:
         """Raise CmdpkitError("file:line: name is value, expected rule") unless something is true."""
         if not true:
-            where = f"{self.source}:{self.line}" if self.line else str(self.source)
-            raise CmdpkitError(f"{where}: {self.name} is {quoted(self.value)}, expected {rule}")
+            place = _place(self.source, self.line)
+            raise CmdpkitError(f"{place}: {self.name} is {quoted(self.value)}, expected {rule}")
 
     @contextmanager
     def locating(self, key: str | None = None) -> Iterator[None]:
@@ -321,6 +321,10 @@ class Located:
             if p.number() < 0:
                 self.fail(f"{quoted(key)} has probability {quoted(p.value)}, expected at least 0", key)
         return {key: float(p) for key, p in self.value.items()}
+
+
+def _place(source: Path | str, line: int | None) -> str:
+    return f"{source}:{line}" if line else str(source)
 
 
 def is_name(value: Any) -> bool:
