@@ -268,7 +268,9 @@ def test_a_random_generator_is_needed_and_used_only_where_a_policy_draws():
     policy = ck.Policy([[[1.0, 0.0], [0.5, 0.5]]] * 2)
     assert policy.act(1, 1) == 1 and policy.act_many(1, [1, 1]).tolist() == [1, 1]
     for act in (lambda: policy.act(1, 2), lambda: policy.act_many([2, 1], [1, 2])):
-        with pytest.raises(ck.CmdpkitError, match=r"rng is missing, and the policy draws in state 2: give .* rng=np"):
+        with pytest.raises(
+            ck.CmdpkitError, match=r"rng is missing, and the policy randomises in state 2: give .* rng=np"
+        ):
             act()
     rng = np.random.default_rng(4)
     policy.act(1, 1, rng)

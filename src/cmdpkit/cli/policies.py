@@ -137,7 +137,7 @@ def _range(item: str) -> tuple[str, tuple[float, float]]:
 def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Json = False) -> None:
     """Evaluate a policy: its totals, and the bounds that it meets.
 
-    Its totals are exact. What it loses against the optimum is shown in all, and decision by decision.
+    Its totals are exact. Its loss against the optimum is shown as a total and decision by decision.
     """
     _compared(model, [policy], table, as_json)
 

@@ -199,7 +199,8 @@ class Explanation(Shown):
             return f"{quoted(worst.action)} is not the best action there: it loses {worst.loses:.6g} against the best"
         if len(taken) > 1:
             names = " and ".join(quoted(x.action) for x in taken)
-            return f"{names} are equally good at the prices of the bounds; the policy draws so that the bounds are met"
+            alike = f"{names} are equally good at the prices of the bounds"
+            return f"{alike}; the policy randomises so that the bounds are met"
         if len(self.options) == 1:
             return f"{quoted(worst.action)} is the only action there is"
         best, second = self.options[:2]

@@ -257,7 +257,7 @@ def _refuse_repeats(sheet: csv_text.Sheet, key: IntArray, *, sure: bool) -> None
     if sure:
         row.fail(
             f"{quoted(row.value['state'])} has an action in line {first} already; leave one of them out, or add a "
-            "column probability if the policy draws"
+            "column probability if the policy randomises"
         )
     row.fail(f"{'step, ' * ('step' in row)}state and action are those of line {first}")
 

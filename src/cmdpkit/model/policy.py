@@ -156,8 +156,8 @@ class Policy(Shown):
         Parameters
         ----------
         choice : array [H, S] of action indices
-        rows : where the policy draws: an array [m, 2] with step and state, from 0, and their probabilities [m, A]. For
-            a policy that never draws, the second has the shape (0, A).
+        rows : where the policy randomises: an array [m, 2] with step and state, from 0, and their probabilities
+            [m, A]. For a policy that never randomises, the second has the shape (0, A).
 
         >>> policy = Policy.of_choices([[0, 1], [1, 1]], ([[0, 1]], [[0.25, 0.75]]))
         >>> policy.pi.tolist()
@@ -252,12 +252,12 @@ class Policy(Shown):
 
     @property
     def choice(self) -> NDArray[Any]:
-        """The index of the action taken, [H, S]; the likeliest one where the policy draws."""
+        """The index of the action taken, [H, S]; the likeliest one where the policy randomises."""
         return np.broadcast_to(self.decisions.choice, self.shape[:2])
 
     @property
     def rows(self) -> tuple[IntArray, FloatArray]:
-        """Where the policy draws, [m, 2] with step and state from 0, and with which probabilities, [m, A]."""
+        """Where the policy randomises, [m, 2] with step and state from 0, and with which probabilities, [m, A]."""
         h, s, p = all_rows(self.decisions, self.shape[0])
         return np.stack((h, s), axis=1).astype(np.int64), p
 
@@ -305,7 +305,7 @@ class Policy(Shown):
     def act(self, step: int | None = None, state: Name = "", rng: np.random.Generator | None = None) -> Name:
         """The action at ``step`` (from 1) in a state, by name; a stationary policy takes no step.
 
-        ``rng`` is needed only where the policy draws, and no random number is taken elsewhere.
+        ``rng`` is needed only where the policy randomises, and no random number is taken elsewhere.
 
         >>> Policy.of_choices([[0, 1]], ([], np.zeros((0, 2))), ("low", "high"), ("wait", "order")).act(1, "high")
         'order'
@@ -314,7 +314,7 @@ class Policy(Shown):
         if len(row) == 1:
             return next(iter(row))
         if rng is None:
-            raise _rng_missing(f"the policy draws in state {quoted(state)}")
+            raise _rng_missing(f"the policy randomises in state {quoted(state)}")
         return list(row)[int(rng.choice(len(row), p=np.array(list(row.values())) / sum(row.values())))]
 
     def act_many(
@@ -323,7 +323,7 @@ class Policy(Shown):
         """Draw actions for many steps (from 1) and states at once, by name, as an array.
 
         ``steps`` is one step for all or one for each state; a stationary policy takes ``states`` alone. ``rng`` is
-        needed only if the policy draws in one of them.
+        needed only if the policy randomises in one of them.
 
         >>> policy = Policy.of_choices([[0, 1]], ([], np.zeros((0, 2))), ("low", "high"), ("wait", "order"))
         >>> policy.act_many(1, ["high", "low", "high"], np.random.default_rng(0)).tolist()
@@ -337,7 +337,7 @@ class Policy(Shown):
             )
         h = np.broadcast_to(h, s.shape)
         if rng is None and len(drawn := np.flatnonzero(draws_at(self.decisions, h, s))):
-            raise _rng_missing(f"the policy draws in state {quoted(self.states[int(s[drawn[0]])])}")
+            raise _rng_missing(f"the policy randomises in state {quoted(self.states[int(s[drawn[0]])])}")
         names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng or np.random.default_rng(0))]
         return names
 

@@ -101,10 +101,10 @@ def coverage(name: str, estimate: Estimate) -> RenderableType:
 
 
 def evaluation(found: OffPolicyEvaluation, *, show_notes: bool = True) -> RenderableType:
-    """What a given policy would have brought."""
+    """Estimated totals of a given policy."""
     provided = f", {found.condition}" if found.condition else ""
     sure = f"each range holds with {percent(found.confidence)} confidence{provided}"
-    headline = f"What the given policy would have brought; {sure}."
+    headline = f"Estimated totals of the given policy; {sure}."
     parts: list[RenderableType] = [Text(headline), EMPTY_LINE, TerminalTable(promise_table(found))]
     if found.unknown > NEGLIGIBLE:
         note = f"In {percent(found.unknown)} of the episodes it does what the log has never seen; there, the worst and "
@@ -133,7 +133,7 @@ def promise(found: Promise, *, show_notes: bool = True) -> RenderableType:
 def estimate_data(
     name: str, estimate: Estimate, answer: Promise | NoPromise, given: OffPolicyEvaluation | None
 ) -> dict[str, Any]:
-    """What a log covers, the promise, or why there is none, and what a policy that was given would have brought."""
+    """What a log covers, the promise, or why there is none, and the estimated totals of a given policy."""
     found = estimate.coverage
     told = {
         "log": name,

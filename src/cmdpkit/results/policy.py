@@ -56,15 +56,15 @@ def save_hint() -> str:
 
 
 def draws(found: Solution) -> RenderableType:
-    """Where the policy draws; where there are many such decisions, how many."""
+    """Where the policy randomises; where there are many such decisions, how many."""
     decisions = found.stochastic_decisions()
     if not decisions:
         return Text("The policy is deterministic.")
     at, noun = ("at", "place") if found.cmdp.criterion.has_horizon else ("in", "state")
     places = f"{at} one {noun}" if len(decisions) == 1 else f"{at} {len(decisions):,} {noun}s"
     if len(decisions) > MOST_ROWS:
-        return Text(f"The policy draws {places}.")
-    title = Text(f"The policy draws {places} and is deterministic everywhere else:")
+        return Text(f"The policy randomises {places}.")
+    title = Text(f"The policy randomises {places} and is deterministic everywhere else:")
     return Group(title, *(Text(f"  {drawn(d)}", style=DRAWN) for d in decisions))
 
 

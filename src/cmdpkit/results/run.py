@@ -19,8 +19,8 @@ from cmdpkit.results.wording import bounded, counted, drawn, duration, label, nu
 
 MOST_DECISIONS = 8  # stochastic decisions that are listed
 MOST_SEEDS = 20  # with more seeds, only their mean is shown
-SAFE = {True: "certainly kept", False: "certainly missed", None: "undecided"}
-LIKELY = {True: "probably kept", False: "probably missed", None: "undecided"}  # by intervals that are approximate
+SAFE = {True: "certainly met", False: "certainly violated", None: "undecided"}
+LIKELY = {True: "probably met", False: "probably violated", None: "undecided"}  # by intervals that are approximate
 SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
 Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
 # The entries that are lists with one number per constraint.
@@ -138,7 +138,7 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     notes = dict.fromkeys(note for record in records for note in record.notes)
     parts += [Text(remark, style=NOTICE) for remark in remarks(groups(records))]
     parts += [Text(f"note: {note}", style=NOTICE) for note in notes]
-    parts.append(Text(f"{duration(sum(r.seconds for r in records))} of learning in all.", style=QUIET))
+    parts.append(Text(f"{duration(sum(r.seconds for r in records))} of learning.", style=QUIET))
     return Lines(*parts)
 
 
@@ -150,7 +150,7 @@ def _policies(records: Sequence[RunRecord]) -> RenderableType:
         bounds = ", ".join(str(c) for c in first.constraints)
         lines.append(Text(f"The optimum is {number(first.optimum)}" + (f" with {bounds}." if bounds else ".")))
     draws = "nowhere" if not first.decisions else f"at {counted(len(first.decisions), 'place')}"
-    lines.append(Text(f"The policy of seed {first.run.seed} draws {draws}" + (":" if first.decisions else ".")))
+    lines.append(Text(f"The policy of seed {first.run.seed} randomises {draws}" + (":" if first.decisions else ".")))
     lines += [Text(f"  {drawn(d)}") for d in first.decisions[:MOST_DECISIONS]]
     if len(first.decisions) > MOST_DECISIONS:
         lines.append(Text(f"  and {len(first.decisions) - MOST_DECISIONS} more", style=QUIET))

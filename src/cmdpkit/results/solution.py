@@ -1,4 +1,4 @@
-"""An optimum, or a simple policy next to it: its constraints, where the policy draws, the policy and the proof."""
+"""An optimum, or a simple policy next to it: its constraints, where the policy randomises, the policy and the proof."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def rule_table(found: Simplified) -> Table[SimpleLine]:
 
 
 def draw_table(found: Simplified) -> Table[Decision]:
-    """Where the simple policy draws."""
+    """Where the simple policy randomises."""
     return Table("where it draws", (
         numbers("step", "step", "The step, from 1.", lambda x: x.step, whole),
         Column("state", "state", "The state.", lambda x: written_name(x.state)),
@@ -219,7 +219,7 @@ def _large(name: str, found: LargeSolution) -> RenderableType:
     policy, notes = found.policy, [Text(note, style=tables.DRAWN) for note in found.notes]
     lines = []
     if len(policy.parts) == 1:
-        lines.append(Text("One policy, which draws nowhere." if not policy.parts[0].draws else "One policy."))
+        lines.append(Text("One policy, which is deterministic." if not policy.parts[0].draws else "One policy."))
     elif policy.parts:
         shares = " and ".join(percent(float(weight)) for weight in policy.weights)
         lines.append(Text(f"A mixture of {len(policy.parts)} policies: one is drawn at the start ({shares}) and kept."))
@@ -374,7 +374,7 @@ def _plan(found: Simplified) -> list[RenderableType]:
 
 
 def _large_data(name: str, found: LargeSolution) -> dict[str, Any]:
-    """The optimum of a model by functions, its constraints and where the policy draws."""
+    """The optimum of a model by functions, its constraints and where the policy randomises."""
     return {
         "env": name,
         "value": found.value,
@@ -397,7 +397,7 @@ def _large_data(name: str, found: LargeSolution) -> dict[str, Any]:
 
 
 def solution_data(name: str, found: Solution | LargeSolution) -> dict[str, Any]:
-    """The optimum, its constraints and where the policy draws; a simple policy has its own entry."""
+    """The optimum, its constraints and where the policy randomises; a simple policy has its own entry."""
     if isinstance(found, LargeSolution):
         return _large_data(name, found)
     return {
