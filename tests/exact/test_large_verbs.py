@@ -160,6 +160,17 @@ def test_after_an_interrupt_the_best_so_far_is_returned(stock):
     assert found.value <= best.value + 1e-9 <= found.value + found.gap + 2e-9
 
 
+def test_an_interrupt_while_one_policy_is_made_leaves_the_mixture(stock, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cmdpkit.exact.large.solve.single", interrupt)
+    found, best = ck.solve(stock, policy="one"), ck.solve(stock)
+    assert not found.complete
+    assert found.value == pytest.approx(best.value, rel=1e-6)
+    assert found.gap <= 1e-5 * found.value
+
+
 def test_errors_of_values_hold_against_exact_fractions():
     """A chain with awkward numbers, solved in fractions: 1 + discount + ... of a signal that depends on the state."""
     n, p, discount = 5, 0.1, 0.999

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -235,9 +235,9 @@ def values_of(
     draws: Mapping[tuple[int, int], Draw],
     accuracy: FloatArray,
     wanted: IntArray | None = None,
+    pulse: Callable[[int], None] = lambda sweeps: None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Totals and errors [K] of one policy, and Q - V [n, K] of the wanted (step, state, action) triples."""
-    quiet = lambda sweeps: None  # noqa: E731
     folder, K = Folder(None, sweeps, 0.0), sweeps.K
     by_step: dict[int, list[tuple[int, Draw]]] = {}
     for (t, s), p in draws.items():
@@ -250,7 +250,7 @@ def values_of(
             gains[i] = sweeps.once(int(wanted[i, 1]), int(wanted[i, 2])) - Y[:, wanted[i, 1]]
 
     if not sweeps.model.criterion.has_horizon:
-        source = SweepSource(sweeps, folder, quiet)
+        source = SweepSource(sweeps, folder, pulse)
         source.evaluate(1.0, 1 / accuracy, choice[0], by_step.get(0, ()))
         compare(0, source.Y)
         return source.values, source.half, gains
@@ -266,7 +266,14 @@ def values_of(
 
 
 def single(
-    sweeps: Sweeps, parts: list[LargePart], base: int, rho: FloatArray, units: FloatArray, bound: float, goal: float
+    sweeps: Sweeps,
+    parts: list[LargePart],
+    base: int,
+    rho: FloatArray,
+    units: FloatArray,
+    bound: float,
+    goal: float,
+    pulse: Callable[[int], None],
 ) -> tuple[LargePart, FloatArray, FloatArray] | None:
     """A policy with at most N draws, its totals and errors [K]; None if none is found that proves its worth.
 
@@ -291,7 +298,7 @@ def single(
     draws: dict[tuple[int, int], Draw] = {}
     best, accuracy = None, EXACT * goal / units[0] * units
     for _ in range(ROUNDS):
-        values, half, gains = values_of(sweeps, choice, draws, accuracy, pairs)
+        values, half, gains = values_of(sweeps, choice, draws, accuracy, pairs, pulse)
         own, short = signs * values, rho - (signs * values - half)[1:]
         if (short <= 0).all() and (best is None or own[0] - half[0] > best[0]):
             best = own[0] - half[0], LargePart(sweeps.model, choice.copy(), dict(draws)), values, half

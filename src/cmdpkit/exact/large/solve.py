@@ -150,14 +150,24 @@ class FunctionSearch:
         pool, units, K = self.pool, self.pool.units, model.K
         best, complete = self.optimum(model, LEFT if policy == "one" else 1.0)
         goal = self.goal(best.value)
-        shared = [(share, self.source.refine(c, goal) if complete else c) for share, c in pool.parts(best.weights)]
+        shared = pool.parts(best.weights)
+        try:
+            shared = [(share, self.source.refine(c, goal) if complete else c) for share, c in shared]
+        except KeyboardInterrupt:
+            if self.sweeps.ranks.comm is not None:
+                raise
+            complete = False
         weights = np.array([share for share, _ in shared])
         weights /= weights.sum()
         values, errors = (sum(w * c.plan[i] for w, (_, c) in zip(weights, shared, strict=True)) for i in (0, 1))
         bound = best.bound * units[0] + pool.offsets[0]
         parts, notes = [self._part(c.choice.number) for _, c in shared], list[str]()
         if policy == "one" and len(parts) > 1 and complete:
-            found = single(self.sweeps, parts, int(weights.argmax()), model.rho, units, bound, goal * units[0])
+            asked = model.rho, units, bound, goal * units[0]
+            try:
+                found = single(self.sweeps, parts, int(weights.argmax()), *asked, self.watch.pulse)
+            except KeyboardInterrupt:
+                found, complete = None, False
             if found is not None:
                 part, values, errors = found
                 parts, weights = [part], np.ones(1)
