@@ -211,7 +211,7 @@ def visits(models: Models, pi: FloatArray) -> FloatArray:
     """Expected visits [H, S, A] of a policy pi [H, S, A], in a box those in the best models of the last induction."""
     d, given = np.zeros(pi.shape[:2]), (models.rows, drawn(pi), signals_of(np.zeros((1, 1, *pi.shape[1:]))))
     call(_add_start, pi.shape[1], models, d[0])
-    call(flow, work_of(models, len(pi)), *given, 0, len(pi) - 1, np.zeros((0, pi.shape[1])), d, np.zeros(0))
+    call(flow, work_of(models, len(pi)) // 4, *given, 0, len(pi) - 1, np.zeros((0, pi.shape[1])), d, np.zeros(0))
     return d[..., None] * pi
 
 

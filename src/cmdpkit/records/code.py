@@ -134,14 +134,13 @@ def _collect(module: str, groups: list[_ModuleGroup], found: dict[str, Path]) ->
             waiting += [*parents, *_imported(path, path.stat().st_mtime_ns, package)]
 
 
-@cache
 def _imported(path: Path, changed: int, package: str) -> tuple[str, ...]:
     """Names of modules that a module may import, at any depth of its code."""
     found: list[str] = []
-    for node in ast.walk(_parsed(path, changed)):
+    for node in _read(path, changed)[1]:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
@@ -150,7 +149,7 @@ def _imported(path: Path, changed: int, package: str) -> tuple[str, ...]:
 
 def _meaning(path: Path) -> str:
     """Digest of the code in a file without comments, docstrings and layout."""
-    return _digested(path, path.stat().st_mtime_ns)
+    return _read(path, path.stat().st_mtime_ns)[0]
 
 
 @cache
@@ -159,15 +158,19 @@ def _parsed(path: Path, _changed: int) -> ast.Module:
 
 
 @cache
-def _digested(path: Path, changed: int) -> str:
+def _read(path: Path, changed: int) -> tuple[str, list[ast.Import | ast.ImportFrom]]:
+    """The digest of a file, and its imports."""
     words: list[str] = []
-    _write(_parsed(path, changed), words)
-    return hashlib.sha256(" ".join(words).encode(errors="surrogatepass")).hexdigest()
+    imports: list[ast.Import | ast.ImportFrom] = []
+    _write(_parsed(path, changed), words, imports)
+    return hashlib.sha256(" ".join(words).encode(errors="surrogatepass")).hexdigest(), imports
 
 
-def _write(node: ast.AST, out: list[str]) -> None:
+def _write(node: ast.AST, out: list[str], imports: list[ast.Import | ast.ImportFrom]) -> None:
     """Append syntax as words, the same for every version of Python, without statements that are only a constant."""
     out.append(type(node).__name__)
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        imports.append(node)
     for name in node._fields:
         value = getattr(node, name, None)
         if value is None or value == []:
@@ -177,7 +180,7 @@ def _write(node: ast.AST, out: list[str]) -> None:
             if not isinstance(x, ast.AST):
                 out.append(repr(x))
             elif not (name == "body" and isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant)):
-                _write(x, out)
+                _write(x, out, imports)
         out.append(";")
 
 
