@@ -9,7 +9,7 @@ episodes, beside a fixed policy: the one that has most room in the true model, t
 
 At the end come worlds in which a log does not show what matters: states that it never met, or met in one half only,
 rare and costly starts, actions that were never tried, rare and costly steps. Their bounds are 3 % below the true total
-of the only policy, so that every promise and every certificate is false. Where an untried action is the danger, running
+of the only policy, so that every promise and every certificate is false. Where an action is the danger, running
 costs nothing, and the bound is less than what boosting at the first step would cost.
 
 `CMDPKIT_LOGS` is the number of logs of each setting; `CMDPKIT_PRESS` is "shop" or "unseen" for one of the two parts.
@@ -216,7 +216,9 @@ class Unseen:
     name: str
     falls: float = 0.0  # expected number of steps of a log that lead from "ok" to "trap",
     starts: float = 0.0  # and of its episodes that begin there
-    boost: bool = False  # whether there is an action that was never tried, earns more, and leads to the trap
+    boost: bool = False  # whether an action at the first step earns more and leads to the trap,
+    danger: float = 0.5  # how often it does,
+    tried: float = 0.0  # and in which share of the first steps it was tried
     claim: float = 0.0  # cost of a step in one of 250,
     pareto: bool = False  # or a cost with the exponent 1.5
     states: tuple[str, ...] | None = None  # what the user declares
@@ -227,19 +229,23 @@ class Unseen:
         """The true model; the bound on the cost is close to the total of running."""
         fall, begin = self.falls / (episodes * self.H), self.starts / episodes
         everyday = self.claim / 250 + 2.0 * self.pareto  # the mean of a Pareto variable with the exponent 1.5, less 1
-        P = np.array([[[1 - fall, fall], [0.5, 0.5]], [[0.0, 1.0], [0.0, 1.0]]])
+        P = np.array([[[1 - fall, fall], [1 - self.danger, self.danger]], [[0.0, 1.0], [0.0, 1.0]]])
         r, cost = np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([[everyday, everyday], [1.0, 1.0]])
-        actions = np.array([[True, self.boost], [True, False]])
+        actions = np.tile([[True, False], [True, False]], (self.H, 1, 1))
+        actions[0, 0, 1] = self.boost
         made = {"mu": [1 - begin, begin], "horizon": self.H, "actions": actions, "states": ("ok", "trap")}
         made["action_names"] = ("run", "boost")
         truth = ck.CMDP(P, r, constraints=[ck.at_most("cost", 1.0, cost)], **made)
         total = ck.evaluate(truth, ck.Policy.of(truth, RUN)).w[0]
-        return truth.with_bounds(cost=BOOSTED_BOUND if self.boost else 0.97 * total)
+        boosted = self.danger * (self.H - 1)  # what boosting at the first step costs
+        return truth.with_bounds(cost=0.97 * (boosted if self.boost else total))
 
     def log(self, truth: ck.CMDP, episodes: int, seed: int) -> ck.Estimate:
         """A log of running, with drawn costs."""
         rng = np.random.default_rng([37, seed])
-        table = table_of(truth, np.broadcast_to([[1.0, 0.0]], (self.H, 2, 2)), episodes, rng)
+        done = np.tile([[1.0, 0.0]], (self.H, 2, 1))
+        done[0, 0] = [1 - self.tried, self.tried]
+        table = table_of(truth, done, episodes, rng)
         cost = np.array(table["cost"])
         if self.claim:
             cost = np.where(rng.random(len(cost)) < 1 / 250, self.claim, 0.0)
@@ -252,7 +258,6 @@ class Unseen:
                            ranges={"reward": (0.0, 2.0)}, states=self.states)  # fmt: skip
 
 
-BOOSTED_BOUND = 4.0  # boosting leads to the trap at once in half of the cases, for up to 20 steps
 RUN = {"ok": "run", "trap": "run"}
 WORLDS = (
     Unseen("a trap, never met", falls=0.2),
@@ -263,6 +268,7 @@ WORLDS = (
     Unseen("a rare costly start", starts=1.25),
     Unseen("a rare costly start, declared", starts=1.25, states=("ok", "trap")),
     Unseen("a trap behind an untried action", boost=True),
+    Unseen("a trap behind a rarely tried one", boost=True, danger=0.05, tried=0.15, stationary=False),
     Unseen("claims of 40 in one of 250 steps", claim=40.0, states=("ok",)),
     Unseen("costs with a Pareto tail of 1.5", pareto=True, states=("ok",)),
 )
