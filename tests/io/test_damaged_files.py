@@ -1,14 +1,17 @@
 """Model files that are not there, cut short or changed on the way: refused by name, or still the same model."""
 
+import json
 import os
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cmdpkit as ck
 from cmdpkit.io.models import SUFFIXES, read_model, write_model
-from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import at_most
+from mutants import mutants
 
 
 def small() -> CMDP:
@@ -125,3 +128,50 @@ def test_a_pipe_is_refused_before_anything_waits_for_its_other_end(name, read, t
     os.mkfifo(tmp_path / name)
     with pytest.raises(ck.CmdpkitError, match=rf"cannot read .*{name}: it is a pipe or a device"):
         read(tmp_path / name)
+
+
+def varied() -> CMDP:
+    """A model with every part that a file can have."""
+    return CMDP.from_function(
+        start={0: 0.5, 1: 0.5},
+        horizon=2,
+        actions=["go", "stay"],
+        step=lambda s, a: {1 - s: 0.5, s: 0.5},
+        reward=lambda s, a, s_next: float(s_next),
+        constraints=[at_most("cost", 2, lambda s, a: float(s), per_step=True)],
+        exact=["cost"],
+        grid=Grid(1, 2, ((0, 0), (0, 1)), {1: "G"}, ("→", "↓")),
+    )
+
+
+def told_of(mutant: Any, write: Any, read: Any) -> int:
+    """1 if a changed document is refused, 0 if it is read; any other error fails the test."""
+    write(mutant)
+    try:
+        read()
+    except ck.CmdpkitError:
+        return 1
+    return 0
+
+
+@pytest.mark.parametrize("kind", ["model", "policy"])
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+def test_a_file_with_anything_else_in_one_place_is_read_or_refused_as_a_fault_of_the_file(kind, suffix, tmp_path):
+    path, cmdp = tmp_path / f"file{suffix}", varied()
+    if kind == "model":
+        write_model(cmdp, path)
+        read = lambda: ck.read_model(path)  # noqa: E731
+    else:
+        ck.write_policy(ck.Policy.uniform(cmdp), path, model=cmdp)
+        read = lambda: ck.read_policy(path, cmdp)  # noqa: E731
+    if suffix == ".json":
+        document = json.loads(path.read_text())
+        write = lambda mutant: path.write_text(json.dumps(mutant))  # noqa: E731
+    else:
+        arrays = dict(np.load(path))
+        document = json.loads(arrays["header"].tobytes())
+        write = lambda mutant: np.savez(  # noqa: E731
+            path, **arrays | {"header": np.frombuffer(json.dumps(mutant).encode(), dtype=np.uint8)}
+        )
+    found = [told_of(mutant, write, read) for mutant in mutants(document)]
+    assert len(found) > 100 and sum(found) > 0.8 * len(found)

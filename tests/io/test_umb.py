@@ -15,6 +15,7 @@ import pytest
 import umbi.ats
 
 import cmdpkit as ck
+from mutants import mutants
 from refusals import refused
 
 
@@ -240,6 +241,15 @@ LIES = {
     ),
     "a number of 16,000 bits": ({"index.json": described(LONG), **fractions(2**15_000, 1, 2000)}, "no finite number"),
     "annotations that are a list": ({"index.json": described(None, annotations=[])}, r"annotations is \[\], expected"),
+    "players that are a text": ({"#players": "two"}, "a value in its index is not of the kind that the format asks"),
+    "a size that is a text": (
+        {"index.json": described({"type": "double", "size": "x"}), **fractions(1, 1)},
+        "a value in its index is not of the kind",
+    ),
+    "a type that is a list": (
+        {"index.json": described({"type": ["double"]}), **fractions(1, 1)},
+        "a value in its index is not of the kind",
+    ),
     "rewards that are a text": (
         {"index.json": described(None, annotations={"rewards": "r"})},
         "rewards is 'r', expected",
@@ -268,3 +278,15 @@ def test_damaged_files_raise_nothing_but_errors_for_the_user(seed, tmp_path):
         damaged.write_bytes(data)
         with contextlib.suppress(ck.CmdpkitError):  # any other error fails the test
             read(damaged)
+
+
+def test_an_index_with_anything_else_in_one_place_is_read_or_refused_as_a_fault_of_the_file(tmp_path):
+    files = members(ck.write_explicit(ck.load("machine-two"), tmp_path / "sound.umb"))
+    found = 0
+    for index in mutants(json.loads(files["index.json"])):
+        path = packed(tmp_path / "m.umb", {**files, "index.json": json.dumps(index).encode()}, bytes)
+        try:
+            read(path)
+        except ck.CmdpkitError:
+            found += 1
+    assert found > 100

@@ -8,6 +8,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.records.store import load_records, save_record
+from mutants import mutants
 from records import make_record
 
 
@@ -42,34 +43,17 @@ def test_a_record_with_impossible_values_is_refused(change, message, record):
         change(record)
 
 
-BAD = (None, -5, "x", [], {}, float("nan"), True, [1, 2, 3], [[1]], {"a": 1})
-
-
-def places(value, path=()):
-    """The path of every entry of a JSON document."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, x in inner:
-        yield (*path, key)
-        yield from places(x, (*path, key))
-
-
 def test_a_stored_record_with_any_other_value_is_read_or_refused_by_the_name_of_its_file(record, tmp_path):
     path = save_record(record, tmp_path)
     arrays = dict(np.load(path))
     text = arrays["header"].tobytes().decode()
     told = []
-    for place in places(json.loads(text)):
-        for bad in BAD:
-            body = json.loads(text)
-            table = body
-            for key in place[:-1]:
-                table = table[key]
-            table[place[-1]] = bad
-            np.savez(path, **arrays | {"header": np.frombuffer(json.dumps(body).encode(), dtype=np.uint8)})
-            try:
-                load_records(tmp_path)
-            except ck.CmdpkitError as error:
-                told.append(str(error))
+    for body in mutants(json.loads(text)):
+        np.savez(path, **arrays | {"header": np.frombuffer(json.dumps(body).encode(), dtype=np.uint8)})
+        try:
+            load_records(tmp_path)
+        except ck.CmdpkitError as error:
+            told.append(str(error))
     assert len(told) > 100 and all(path.name in x for x in told)
 
 

@@ -125,6 +125,6 @@ def exactly_known(exact: Any, names: Sequence[str]) -> tuple[str, ...]:
         raise CmdpkitError(f"exact is {quoted(exact)}, expected True, or a list of names: {', '.join(names)}")
     listed = list(exact)
     for name in listed:
-        if name not in names:
-            raise CmdpkitError(f"exact names {quoted(name)}{nearest(name, names)}")
+        if not isinstance(name, str) or name not in names:
+            raise CmdpkitError(f"exact names {quoted(name)}{nearest(str(name), names)}")
     return tuple(name for name in names if name in listed)

@@ -68,6 +68,8 @@ def read(path: Path) -> Explicit:
         raise
     except DAMAGE as error:
         said = f"{quoted(error.args[0])} is missing" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, TypeError):  # whose text is about Python
+            said = f"a value in its index is not of the kind that the format asks for ({error})"
         raise CmdpkitError(f"{path}: not a complete .umb file: {said}") from None
 
 
