@@ -155,6 +155,7 @@ class PolicyValues(NamedTuple):
     bound: float = np.inf  # on the last objective, for all policies
     pad: float = 0.0  # rounding in this bound
     profile: Profile | None = None  # of careful bounds, made for this policy and those before it
+    chain: Followed | None = None  # of the choice, where it was evaluated by sweeps
 
     def in_units(self, unit: FloatArray) -> PolicyValues:
         """The same policy, not evaluated yet, for signals that are the old ones divided by unit [K]."""

@@ -58,7 +58,9 @@ def evaluate(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: floa
     """The values of a choice of rows [S], to within tol if rounding allows it, beginning with those of `before`."""
     if before.method == ELIMINATION:
         return _eliminated(part, before, choice, weights)
-    chain, Y, Z = part.chain(choice), before.Y.copy(), np.empty(before.Y.shape)
+    same = before.chain is not None and np.array_equal(choice, before.choice)
+    chain = before.chain if same else part.chain(choice)
+    Y, Z = before.Y.copy(), np.empty(before.Y.shape)
     done, last, top = 0, np.inf, float(np.abs(chain.x).max())
     while True:
         floor = 4 * EPS * (float(np.abs(Y).max()) + top) * _omega(part, Y)
@@ -66,7 +68,7 @@ def evaluate(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: floa
         swept = _swept(part, chain, choice, Y, Z, TRY if done < TRY else BLOCK, goal)
         done, width = done + swept.sweeps, float(swept.error.max())
         if width <= goal or (width < 64 * floor and width > 0.9 * last) or done > MAX_SWEEPS:
-            return _known(before, choice, swept, swept.Y, SWEEPS, before.pivot)
+            return _known(before, choice, swept, swept.Y, SWEEPS, before.pivot)._replace(chain=chain)
         Y, Z, last = swept.Z, swept.Y, width
         slow = done == TRY and swept.ratio >= SLOW and swept.ratio**FAR * width > tol
         if slow or done // 100 > (done - swept.sweeps) // 100:
