@@ -334,7 +334,7 @@ def test_proofs_are_told_in_the_users_units_and_sense():
     doubtful = stated(found._replace(intervals=((1.0, 2.0), (1.7, 2.5))), scales, [cost], 3, names=(["on"], ["a", "b"]))
     assert doubtful.safe == (None,) and doubtful.sentence.endswith("; not proved to meet its bounds")
     hopeless = stated(found._replace(best=-np.inf), scales, [cost], 3)
-    assert hopeless.gap is None and hopeless.sentence == "no policy keeps all bounds, with probability 90 %"
+    assert hopeless.gap is None and hopeless.sentence == "no policy meets all bounds, with probability 90 %"
 
 
 def test_gap_stops_at_the_first_reading_with_a_proof_and_the_curve_ends_with_it():

@@ -1,4 +1,4 @@
-"""One word per thing, as `docs/glossary.md` decides: pages, tutorials and help texts do not use the older ones."""
+"""One word per thing, as `docs/glossary.md` decides: pages, tutorials, help texts, messages and docstrings."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ TEXTS = sorted(
         ROOT / "README.md",
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "docs" / "notebooks").glob("*.py"),
-        *(ROOT / "src" / "cmdpkit" / "cli").glob("*.py"),
+        *(ROOT / "src" / "cmdpkit").rglob("*.py"),
     ]
     if "_build" not in path.parts
 )
@@ -26,7 +26,7 @@ INSTEAD = {
     r"exclude each other": "conflict",
     r"(no|any) say in\b": "held-out",
     r"reserved problems": "held-out problems",
-    r"(policy|optimum|learner|which) draws\b(?! (a|an|the|its|one|many|from|random|heat))": "randomises",
+    r"(policy|optimum|learner|which) draws\b(?!:| (a|an|the|its|one|many|from|random|heat))": "randomises",
     r"policy that can be promised|promised to (keep|meet)": "certified",
     r"\bfor ever\b|\banew\b|\bmust be told\b": "forever, again, needs",
 }

@@ -214,7 +214,7 @@ class Certifier:
     def safe_policy(
         self, *, plans: int = 8, beyond: float = 0.1, same: float = 1e-3
     ) -> tuple[FloatArray, float] | None:
-        """HAND-OVER: of plans that can be proved to keep their bounds, the one with the largest proved value.
+        """HAND-OVER: of plans that can be proved to meet their bounds, the one with the largest proved value.
 
         The plans, at most so many, are those of the estimated model with its bounds tightened by a margin. The first
         margin is eps_t, which is all that Statement 12 needs. The others grow by what a plan lacked of a proof and

@@ -79,7 +79,7 @@ class Certificate:
     approximate: bool = False  # whether the level is only approximate: nothing is proved then
     gap: float | None = None  # the policy is at most this far below the optimum; None if nothing proves how far
     optimum_at_most: float | None = None  # no policy within the bounds has a larger value
-    infeasible: bool = False  # whether it is proved that no policy keeps all bounds
+    infeasible: bool = False  # whether it is proved that no policy meets all bounds
     assuming: str = ""  # what it rests on although nobody declared it
     since: int | None = None  # the first episode after a change of the environment; nothing is proved then
     # Of the gap, by size: (step, state, action, times taken, share); no step where all steps share their counts.
@@ -100,7 +100,7 @@ class Certificate:
         if self.assuming:
             with_level += f", assuming that {self.assuming}"
         if self.infeasible:
-            return f"no policy keeps all bounds, {with_level}"
+            return f"no policy meets all bounds, {with_level}"
         if self.gap is None:
             return ""
         kept = " and within its bounds" if self.safe and self.within_bounds else ""

@@ -1,4 +1,4 @@
-"""A policy that can be promised: its true totals meet the bounds with a given probability.
+"""A certified policy: its true totals meet the bounds with a given probability.
 
 The best policy of an estimated model had the best luck in the log, so its totals in that model are too good. The log
 is therefore divided in two parts, which know nothing of each other (`Log.parts`).
@@ -14,7 +14,7 @@ is therefore divided in two parts, which know nothing of each other (`Log.parts`
 are fixed. The behaviour, if the first part expects it to meet the bounds, is tested with a fifth of the permitted
 error, which is handed on if it passes (the fallback procedure of Wiens, 2003). The rest is divided among the bounds.
 For each bound by itself, the other policies are tested in a fixed order, those first whose limit on the first part is
-furthest within the bound, until one fails; such a sequence accepts a policy that breaks the bound with at most the
+furthest within the bound, until one fails; such a sequence accepts a policy that violates the bound with at most the
 probability of a single error. A policy is promised only if it was accepted for every bound, so a broken promise needs
 an error in one of the sequences. Where bounds pull against each other, this finds the policies between them that one
 order would miss.
@@ -91,7 +91,7 @@ class Promise(Shown):
 
 
 class NoPromise(CmdpkitError):
-    """No policy can be promised to meet the bounds; the error says what is missing and which data would help most."""
+    """No policy can be certified to meet the bounds; the error says what is missing and which data would help most."""
 
     __module__ = "cmdpkit"
     exit_code = 3

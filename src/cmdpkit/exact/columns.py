@@ -48,7 +48,7 @@ class Units(NamedTuple):
 
     @property
     def tolerance(self) -> FloatArray:
-        """A bound missed by no more than this counts as met, [1+N]; FEASIBLE for a signal that is always 0."""
+        """A bound violated by no more than this counts as met, [1+N]; FEASIBLE for a signal that is always 0."""
         allowed = FEASIBLE * (self.best - self.worst) + 4 * self.rounding
         return np.where(allowed > 0, allowed, FEASIBLE)
 

@@ -102,8 +102,8 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     ----------
     cmdp : the model, feasible or not
     separation : of how many actions of the optimum to find out what they are worth. Each of them takes two more solves.
-        By default these are the 20 that matter most where there is a choice: actions that the optimum draws, then those
-        that it takes most often. In a model so large that this would take long there are fewer, or none. True looks at
+        By default these are the 20 that matter most where there is a choice: those of stochastic decisions, then those that the
+        optimum takes most often. In a model so large that this would take long there are fewer, or none. True looks at
         every action that the optimum uses, False at none.
     threads : how many threads to use for large models with a horizon; all cores unless given
 
@@ -190,8 +190,8 @@ def looked_at(solution: Solution, most: bool | int = MOST_SEPARATED) -> int:
 def used_most(solution: Solution, most: bool | int) -> list[tuple[int, int, int]]:
     """Step, state and action, from 0, of actions that the optimum uses, in this order.
 
-    Where not all are asked for, these are actions that have an alternative: first those that the optimum draws, then
-    those that it takes most often, as counted by the occupancy.
+    Where not all are asked for, these are actions that have an alternative: first those of stochastic
+    decisions, then those that the optimum takes most often, as counted by the occupancy.
     """
     q = solution.occupancy
     used = np.argwhere(q > NEGLIGIBLE)

@@ -111,7 +111,7 @@ class OneClass(NamedTuple):
     limit: float  # proved: no policy with one recurrent class has a larger value
     lost: float  # how much the policy is below the optimum
     share: float  # the same as a share of the optimum
-    draws: int  # states of the class in which the policy draws
+    draws: int  # states of the class in which the policy randomises
     stay: float | None  # mean number of steps in a class of the optimum before it moves on; None if it does not move
 
 

@@ -71,7 +71,7 @@ def _range(cmdp: CMDP, n: int, alone: Units, threads: Threads) -> TotalRange:
     try:
         free = indifferent(cmdp, n, threads)
         last = strictest(cmdp, n, threads) if cmdp.N > 1 else best
-    except CmdpkitError:  # the other bounds already exclude each other, or totals need not be finite
+    except CmdpkitError:  # the other bounds already conflict, or totals need not be finite
         free, last = worst, best
     worst, free, last, best = (x / c.scale + 0.0 for x in (worst, free, last, best))
     return TotalRange(c.name, c.sense, c.bound, worst, free, last, best, c.per_step)

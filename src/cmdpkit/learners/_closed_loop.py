@@ -38,7 +38,7 @@ class LoopParams(Params):
     def growth(self) -> float:
         """Length of a block as a share of the episodes or steps played or left, whichever are fewer.
 
-        It is the share of the run that is left after the hand-over.
+        It is the share of the run that is left after the final choice.
         """
         return 1 - self.hand_over
 
@@ -69,7 +69,7 @@ class Timetable:
         return min(k + size, *(x for x in (self.freeze, self.hand, self.K) if x > k))
 
     def sample_size(self, k: int = 0) -> int:
-        """How many of the episodes from k on are for the certificate: every other block from the hand-over on."""
+        """How many of the episodes from k on are for the certificate: every other block from the final choice on."""
         n, chosen = 0, k <= self.hand
         k = max(k, self.hand)
         while k < self.K:

@@ -3,7 +3,7 @@
     EXPLORE    play the actions of largest X[h,s,a] = min(H-h, b + the largest expectation within the intervals of
                max_a' X[h+1, ., a']), where b is the largest width of a signal plus (H-h-1) min(1, half the sum of the
                row's widths); find them again whenever the visits of some action have doubled
-    HAND OVER  of plans of the estimated model with tightened bounds, those that are proved to keep the bounds, and of
+    HAND OVER  of plans of the estimated model with tightened bounds, those that are proved to meet the bounds, and of
                these the one with the largest proved value (`Certifier.safe_policy`)
 
 With ``stop="gap=EPS"`` the run ends when the certificate proves that the policy meets its bounds and is at most EPS

@@ -31,7 +31,7 @@ class Facts(NamedTuple):
     paper: str  # where it is from
     source: str  # what its constants were taken from
     guarantee: str  # what is proved about it
-    needs: tuple[str, ...]  # what it must be told in addition to its spec
+    needs: tuple[str, ...]  # what it needs to know in addition to its spec
     presets: tuple[str, ...]  # names of its presets; the first is the default
     criteria: tuple[str, ...]  # kinds of problems that it can learn
 

@@ -18,7 +18,7 @@ ON_GRID: Final = 1e-9  # Units by which a signal may miss a multiple of its unit
 # -- Bounds and ranges ------------------------------------------------------------------------------------------------
 
 FEASIBLE: Final = 1e-10  # Shortfall of a utility that still counts as meeting its bound, in scaled totals.
-BOUND_MET: Final = 1e-9  # A bound missed by this share of the larger of its size and 1 counts as met.
+BOUND_MET: Final = 1e-9  # A bound violated by this share of the larger of its size and 1 counts as met.
 OUT_OF_RANGE: Final = 1e-9  # A signal may leave its range by this share of its width, and is moved to its end.
 UTILITY_EXCESS: Final = 1e-9  # A computed utility may exceed the largest possible one, H, by this much.
 NO_SHORTFALL: Final = 1e-12  # Shortfalls per episode up to this are rounding.

@@ -1,4 +1,4 @@
-"""What a log of past decisions says: what it covers, and the policy that can be promised."""
+"""What a log of past decisions says: what it covers, and the certified policy."""
 
 from __future__ import annotations
 

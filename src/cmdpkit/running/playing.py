@@ -199,7 +199,7 @@ def _begin(request: Request, stop: Stop) -> ActiveRun:
 
 
 def _given(world: World, kind: type[Learner], baseline: Baseline | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What an algorithm must be told in addition to the spec, by name, and notes about it."""
+    """What an algorithm needs to know in addition to the spec, by name, and notes about it."""
     if not kind.needs:
         return {}, ()
     safe = known_safe(world) if baseline is None else baseline

@@ -7,7 +7,7 @@ A run of unknown length has a `Stop` rule: after a number of episodes, steps or 
 enough. Seconds are looked at several times a second. All other rules are looked at only where curves are read, so that
 the same request stops at the same episode or step on every machine.
 
-Some algorithms must be told a policy that is known to be safe, and its utilities (`Baseline`). A user may give the
+Some algorithms need to know a policy that is known to be safe, and its utilities (`Baseline`). A user may give the
 policy, its utilities or both. If there is a model, whatever is missing is computed. If the user gives neither, the
 policy that stays farthest from all bounds is taken.
 """
@@ -39,7 +39,7 @@ from cmdpkit.running.active import Progress
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.simulator import Noise
 
-# -- What some algorithms must be told before they begin: a policy that is known to be safe, and its utilities.
+# -- What some algorithms need to know before they begin: a policy that is known to be safe, and its utilities.
 
 
 class Baseline(NamedTuple):
@@ -167,7 +167,7 @@ def is_certified(at: Progress) -> bool:
 
 
 def is_optimal(at: Progress) -> bool:
-    """Whether the policy is proved to keep every bound and to be no further below the optimum than the goal says."""
+    """Whether the policy is proved to meet every bound and to be no further below the optimum than the goal says."""
     found = at.certificate()
     return found is not None and found.gap is not None and found.within_bounds and found.gap <= (at.goal or 0.0)
 

@@ -115,7 +115,7 @@ class LargePolicy:
         return values, errors
 
     def stochastic_decisions(self) -> list[tuple[int, State, list[tuple[Name, float]]]]:
-        """Where a single policy draws: the step (from 0), the state, and its actions; none for a mixture."""
+        """Where a single policy randomises: the step (from 0), the state, and its actions; none for a mixture."""
         if len(self.parts) > 1:
             return []
         listed = [(h, self.model.state(s)) for h, s in sorted(self.parts[0].draws)]

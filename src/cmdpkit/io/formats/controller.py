@@ -145,7 +145,7 @@ Use it as a module, act(${step}state) and probabilities(${step}state), or as a p
 
     python THIS_FILE ${STEP}STATE
 
-${counting}Where the policy randomises, every call draws anew. Only act_many(${steps}states, rng) needs NumPy.
+${counting}Where the policy randomises, every call draws again. Only act_many(${steps}states, rng) needs NumPy.
 """
 
 import base64

@@ -4,7 +4,7 @@
     planner     the learners that plan in the estimated model now and then, optimistic or safe ones
     iterating   the learners that move policy and prices a little after every episode; values of a policy
     cadence     when a new plan is due
-    settings    parameters that several have, what some must be told, notes where a theory's constants are too large
+    settings    parameters that several have, what some need to know, notes where a theory's constants are too large
 
 Counts, estimates, confidence boxes and planning in a box are in `cmdpkit.estimate`.
 

@@ -1,4 +1,4 @@
-"""Settings that several model-based learners have in common, what some must be told, and notes on vacuous theory."""
+"""Settings that several model-based learners have in common, what some need to know, and notes on vacuous theory."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def logs(spec: Spec, p: Radii) -> tuple[float, float]:
     return kernel_log(*sizes, spec.K, p.delta, p.c), signals
 
 
-# -- What some learners must be told, in unit scale: by the user, or from the model by `cmdpkit.running.request`.
+# -- What some learners need to know, in unit scale: by the user, or from the model by `cmdpkit.running.request`.
 
 
 def slack_of(spec: Spec, slack: float | None) -> float:

@@ -4,7 +4,7 @@ One unbroken run of T steps. *Plans*, up to `freeze` in models drawn from what t
 a cautious mean model, look sqrt(T) steps ahead (`with_patience` says why). A plan has several policies: the best ones
 under bounds that are a little tighter or looser, for each combination of bounds. *Blocks* have sqrt(T) steps. While a
 realised utility exceeds its bound by less than the reserve, a few standard deviations of what a block brings, policies
-that are tighter in this bound are played, otherwise looser ones. From the *hand-over* on every other block plays the
+that are tighter in this bound are played, otherwise looser ones. From the *final choice* on every other block plays the
 policy that was fixed then, and the means of these blocks give approximate intervals for its values. Nothing is proved
 about it; docs/algorithms/continuing.md has measured figures.
 """
@@ -62,7 +62,7 @@ class Stretch(NamedTuple):
 
     @property
     def piece(self) -> tuple[int, int]:
-        """The number of the block after the hand-over, from 0 and negative before, and how many steps ago it began."""
+        """The number of the block after the final choice, from 0 and negative before, and its age in steps."""
         return divmod(self.t - self.hand, self.block)
 
     @property

@@ -43,7 +43,7 @@ class ClosedLoopParams(LoopParams):
     reserve: float = at_least_zero(3.0)  # standard deviations of bad luck that are kept in reserve
     steep: float = at_least_zero(2.0)  # until `freeze` debts are repaid at this multiple of a bound's price, at most
     repay_price: float = at_least_zero(100.0)  # and never above this: reward per unit of utility; yours to choose
-    # Penalty for missing a bound at the hand-over, as a share of the range of values: the policy's margin, at least the
+    # Penalty for missing a bound at the final choice, as a share of the range of values: the margin, at least the
     # normal quantile of delta, grows as long as it costs less than it saves. Chosen on the problems `unseen` with the
     # seeds 602851, 758828 and 841249 in `bench/_suite.py`.
     missed: float = at_least_zero(0.1)
@@ -114,7 +114,7 @@ def gains(
 ) -> tuple[FloatArray, FloatArray]:
     """By how much each bound [N] can be exceeded if its utility is bought at a price [N]; and how much of it is sure.
 
-    Bounds may exclude each other, and policies that are bought at a high price owe much of their utility to luck in few
+    Bounds may conflict, and policies that are bought at a high price owe much of their utility to luck in few
     visits. So only the share that all bounds allow at once is sure, less `doubt` standard errors.
     """
     gain, sure = plan.utilities - rho, plan.utilities - rho
