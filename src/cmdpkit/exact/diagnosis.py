@@ -102,9 +102,9 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     ----------
     cmdp : the model, feasible or not
     separation : of how many actions of the optimum to find out what they are worth. Each of them takes two more solves.
-        By default these are the 20 that matter most where there is a choice: those of stochastic decisions, then those that
-        the optimum takes most often. In a model so large that this would take long there are fewer, or none. True looks
-        at every action that the optimum uses, False at none.
+        By default these are the 20 that matter most where there is a choice: those of stochastic decisions, then
+        those that the optimum takes most often. In a model so large that this would take long there are fewer, or none.
+        True looks at every action that the optimum uses, False at none.
     threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
