@@ -111,6 +111,16 @@ BAD = {
     "a sum": ({"m.tra": TRA.replace("0.25", "0.35")}, r"sums to 1\.1, expected 1"),
     "reward of nowhere": ({"m.srew": "2 1\n7 1\n"}, r"m\.srew:2: '7 1', expected a state of the model"),
     "state name": ({"m.sta": "(s)\n0:(good)\nbroken\n"}, r"m\.sta:3: 'broken', expected a number below 2, a colon"),
+    "more states than choices": (
+        {"m.tra": "9" * 15 + TRA[TRA.index(" ") :]},
+        r"m\.tra: there are 999,999,999,999,999 states and 3 choices; every state needs at least one",
+    ),
+    "a state beyond counting": (
+        {"m.tra": "9" * 400 + TRA[TRA.index(" ") :]},
+        r"m\.tra:1: .*, expected the numbers of states",
+    ),
+    "a start beyond counting": ({"m.lab": f'0="init"\n{"9" * 400}: 0\n'}, r"m\.lab:2: .*, expected a state below 2"),
+    "a digit of another script": ({"m.tra": TRA.replace("0 0 1", "0 0 ²")}, r"m\.tra:3: '²', expected a whole number"),
     "several starts": ({"m.lab": '0="init"\n0: 0\n1: 0\n'}, r"2 initial states; say how likely each is: start="),
 }
 

@@ -137,9 +137,9 @@ def check_names(path: Any, names: Mapping[str, Any]) -> None:
             raise CmdpkitError(f"{path}: a reward structure is called {quoted(name)}, expected a name")
 
 
-_STATE = re.compile(r"(\d+):\s*(\(.*\)|.+)")
+_STATE = re.compile(r"([0-9]{1,17}):\s*(\(.*\)|.+)")
 _TITLE = re.compile(r'# Reward structure "(.+)"')
-_LABEL = re.compile(r'(\d+)="([^"]*)"')
+_LABEL = re.compile(r'([0-9]{1,17})="([^"]*)"')
 
 
 def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
@@ -149,7 +149,7 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
     line, sizes = next(lines, (0, []))
     if sizes == ["mdp"]:  # as Storm writes it, without sizes
         sizes = []
-    elif len(sizes) != 3 or not all(word.isdigit() for word in sizes):
+    elif len(sizes) != 3 or not all(map(_is_number, sizes)):
         _fail(path, line, sizes, "the numbers of states, choices and transitions of a Markov decision process")
     choices: dict[tuple[int, int], dict[int, float]] = {}
     names: dict[tuple[int, int], Name] = {}
@@ -170,6 +170,10 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
         )
     if last >= S:
         raise CmdpkitError(f"{path}: state {last} is used, but there are {S} states, numbered from 0")
+    if len(choices) < S:
+        raise CmdpkitError(
+            f"{path}: there are {S:,} states and {len(choices):,} choices; every state needs at least one"
+        )
     keys = sorted(choices)
     rows = [choices[key] for key in keys]
     state = np.array([s for s, _ in keys], dtype=np.int64)
@@ -183,7 +187,7 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
         successors=np.array([x for row in rows for x in row], dtype=np.int64),
         prob=np.array([p for row in rows for p in row.values()], dtype=float),
         rewards={name: _rewards(paths, keys, choices, S) for name, paths in rewards.items()},
-        start=one_start(_initial(path.with_suffix(".lab"))),
+        start=one_start(_initial(path.with_suffix(".lab"), S)),
     )
 
 
@@ -204,7 +208,7 @@ def _states(path: Path, S: int) -> Sequence[Name]:
     return names
 
 
-def _initial(path: Path) -> list[int]:
+def _initial(path: Path, S: int) -> list[int]:
     """The states with the label "init"; state 0 without a file."""
     if not path.exists():
         return [0]
@@ -215,8 +219,10 @@ def _initial(path: Path) -> list[int]:
     found = []
     for line, text in enumerate(rows, 2):
         state, colon, labels = text.partition(":")
-        if text.strip() and not (colon and state.strip().isdigit()):
-            raise CmdpkitError(f"{path}:{line}: {quoted(text)}, expected a state, a colon and numbers of labels")
+        if text.strip() and not (colon and _is_number(state.strip()) and int(state) < S):
+            raise CmdpkitError(
+                f"{path}:{line}: {quoted(text)}, expected a state below {S}, a colon and numbers of labels"
+            )
         if str(numbers["init"]) in labels.split():
             found.append(int(state))
     return found
@@ -229,7 +235,7 @@ def _rewards(
     of_state, of_choice = np.zeros(S), dict.fromkeys(keys, 0.0)
     for path in paths:
         for i, (line, words) in enumerate(_numbered(path)):
-            if i == 0 and all(word.isdigit() for word in words) and len(words) in (2, 3):
+            if i == 0 and all(map(_is_number, words)) and len(words) in (2, 3):
                 continue  # sizes
             where = [_index(path, line, word) for word in words[:-1]]
             if len(where) == 1 and where[0] < S:
@@ -284,9 +290,14 @@ def _numbered(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _index(path: Path, line: int, word: str) -> int:
-    if not (word.isdigit() and len(word) < 18):
+    if not _is_number(word):
         raise CmdpkitError(f"{path}:{line}: {quoted(word)}, expected a whole number, counted from 0")
     return int(word)
+
+
+def _is_number(word: str) -> bool:
+    """Whether this is a whole number of a size that a file can have."""
+    return word.isascii() and word.isdecimal() and len(word) < 18
 
 
 def _number(path: Path, line: int, word: str) -> float:
