@@ -3,13 +3,16 @@
 The body is a list with one link per item. Where the link's text is the name of an environment, that is what is
 solved; otherwise the examples of the linked page are run until they have made a model. The picture shows where the
 optimal policy is: a board by its cells, a problem with a horizon by step (from left to right) and state, one without
-by state alone. The darker, the more likely. A red frame marks where the policy draws.
+by state alone. The darker, the more likely. A red frame marks where the policy randomises. A model by functions has no
+picture, because its states are too many.
 """
 
 from __future__ import annotations
 
 import doctest
+from contextlib import redirect_stdout
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +38,17 @@ class Gallery(SphinxDirective):
         for item in block.findall(nodes.list_item):
             link = next(node for node in item.findall() if "reftarget" in getattr(node, "attributes", {}))
             picture = thumbnail(link.astext(), str(self.env.doc2path(link["reftarget"])))
-            item.insert(0, nodes.raw("", picture, format="html"))
+            if picture:
+                item.insert(0, nodes.raw("", picture, format="html"))
         return [block]
 
 
 @cache
 def thumbnail(name: str, page: str) -> str:
-    """The picture of the environment ``name``, or of the model that the examples on ``page`` make first."""
+    """The picture of the environment ``name``, or of the model that the examples on ``page`` make first; or nothing."""
     cmdp = ck.load(name) if name in envs.names() else first_model(Path(page))
+    if cmdp is None:
+        return ""
     solution = ck.solve(cmdp)
     q = np.asarray(solution.occupancy)  # [H, S, A], or [1, S, A] without a horizon
     drawn = (q > 1e-9).sum(axis=2) > 1  # [H, S]
@@ -55,12 +61,15 @@ def thumbnail(name: str, page: str) -> str:
     return svg(tiles(shade, frame, square=cmdp.grid is not None))
 
 
-def first_model(page: Path) -> ck.CMDP:
-    """The first model that the examples of a page assign to a name."""
+def first_model(page: Path) -> ck.CMDP | None:
+    """The first model that the examples of a page assign to a name; None if it is a model by functions."""
     names: dict[str, object] = {}
     for example in doctest.DocTestParser().get_examples(page.read_text(encoding="utf-8")):
-        exec(compile(example.source, str(page), "exec"), names)
+        with redirect_stdout(StringIO()):
+            exec(compile(example.source, str(page), "exec"), names)
         for value in names.values():
+            if isinstance(value, (ck.EventModel, ck.FactoredModel)):
+                return None
             found = value if isinstance(value, ck.CMDP) else getattr(value, "cmdp", None)
             if isinstance(found, ck.CMDP):
                 return found
