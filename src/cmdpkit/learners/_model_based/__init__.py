@@ -1,9 +1,9 @@
 """What the model-based learners share: they play a policy, count what happens, and find the next policy from that.
 
-    counting    the base class of all of them: play and count, save and restore, certificates
-    planner     the learners that plan in the estimated model now and then, optimistic or safe ones
-    iterating   the learners that move policy and prices a little after every episode; values of a policy
+    learner     the base class of all of them: play and count, save and restore, certificates, and how they plan
     cadence     when a new plan is due
+    planning    what optimistic planners return, and the safe policy that others fall back to
+    iterating   for those that move policy and prices a little after every episode; values of a policy
     settings    parameters that several have, what some need to know, notes where a theory's constants are too large
 
 Counts, estimates, confidence boxes and planning in a box are in `cmdpkit.estimate`.
