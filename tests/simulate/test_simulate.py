@@ -172,7 +172,7 @@ def test_signals_are_scaled_to_the_unit_interval_and_costs_become_utilities():
 def test_more_than_65536_states_keep_their_numbers():
     S = 100_000
     matrix = sparse.csr_array((np.full(2 * S, 0.5), (np.repeat(np.arange(S), 2), _neighbours(S))), shape=(S, S))
-    sim = Simulator.of(CMDP(matrix, np.zeros((S, 1)), mu=S - 1, horizon=10))
+    sim = Simulator.of(CMDP([matrix], np.zeros((S, 1)), mu=S - 1, horizon=10))
     rng = stream(4)
     s = reset(sim, rng)
     assert s == S - 1
