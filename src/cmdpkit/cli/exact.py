@@ -117,7 +117,7 @@ def solve(
         Option(metavar="DIR", help="Models by functions: keep the work here; the same command continues it."),
     ] = None,
     one_policy: Annotated[
-        bool, Option("--one-policy", help="Models by functions: one policy with few draws, not a mixture.")
+        bool, Option("--one-policy", help="Models by functions: one policy with few random decisions, not a mixture.")
     ] = False,
     controller: Annotated[
         Path | None,
@@ -133,7 +133,7 @@ def solve(
 ) -> None:
     """The exact optimum, the price of every bound, and the proof.
 
-    Shows the policy too: as a board, a table or a summary, and where it draws.
+    Shows the policy too: as a board, a table or a summary, and where it randomises.
 
     With --simple, gives up a little of the value for a policy that is easy to follow: few phases, then few changes
     from state to state. It meets all bounds, and --save-policy writes it.
@@ -267,7 +267,7 @@ def convert(
     """Write a model or an environment to a file.
 
     The suffix chooses the format: .toml and .json to edit by hand, .csv for spreadsheets, .npz for large models, .tra
-    and .umb for PRISM and Storm. A .tra or .umb file knows neither bounds nor horizon, so these are given beside it.
+    and .umb for PRISM and Storm. A .tra or .umb file has neither bounds nor horizon; give both as options.
     """
     import cmdpkit as ck
     from cmdpkit.io.formats.source import suffix_of
