@@ -273,7 +273,9 @@ NO_ARRAY = {
     "an environment": """
         continue_run(env) gym.probe(env) gym.CostFromReward(env) gym.GymWorld(env) gym.WithCost(env) learn(env)""",
     "whole numbers that are written to a file": """
-        Experiment(episodes) Experiment(seeds) Experiment(steps) Run(readings) bench(seeds)""",
+        Experiment(seeds) Run(readings) bench(seeds)""",
+    "a policy, or for models by functions a solution or a function": """
+        EventModel.check_policy(policy) FactoredModel.check_policy(policy) evaluate(policy) simulate_policy(policy)""",
     "three sizes": "Kernel.from_entries(shape) Outcomes.from_entries(shape)",
     "models by functions, whose parts tests/exact/test_large.py compares with arrays": """
         EventModel FactoredModel EventModel.state_index(x) FactoredModel.state_index(x) Part(p) Part(to)
@@ -287,7 +289,8 @@ NO_ARRAY = {
     "called by the package with its own arrays": """
         Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.in_order Kernel.owning(arrays)
         Kernel.with_prob(prob) Outcomes(signals)
-        Learner.last(signals) Learner.next(signals)
+        Learner.end(actions) Learner.end(signals) Learner.end(states) Learner.last(signals) Learner.next(signals)
+        learners.Learner.end(actions) learners.Learner.end(signals) learners.Learner.end(states)
         gym.GymWorld.policy(pi) gym.GymWorld.restore(state)
         gym.GymWorld.sample(pi) learners.Episodic.end(actions) learners.Episodic.end(signals)
         learners.Episodic.end(states) learners.Learner.last(signals) learners.Learner.next(signals)
