@@ -170,6 +170,7 @@ def test_the_meter_is_shown_the_very_policy_of_every_episode(algo):
     learner, source, rng = make(algo, cmdp, 200), Source.of(cmdp, best), stream(2)
     regret = np.zeros(2)
     for _ in range(200):
+        learner.begin(rng)  # plans, if a plan is due
         gap = best - ck.evaluate(cmdp, ck.Policy(learner.behaviour())).v
         regret += gap, max(gap, 0.0)
         learner.run(source, rng, 1)
