@@ -187,7 +187,7 @@ def test_the_command_line_prints_one_row_per_state():
     done = CliRunner().invoke(app, ["solve", "power-queue"])
     assert done.exit_code == 0
     out = done.output
-    assert "-0.410332" in out and "draws in one state" in out
+    assert "-0.410332" in out and "randomises in one state" in out
     rows = [line.split()[0] for line in out.splitlines() if line.rstrip().endswith("%") and line.split()[0].isdigit()]
     assert rows == [str(n) for n in range(21)]
 
