@@ -58,8 +58,8 @@ def evaluate(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: floa
     """The values of a choice of rows [S], to within tol if rounding allows it, beginning with those of `before`."""
     if before.method == ELIMINATION:
         return _eliminated(part, before, choice, weights)
-    same = before.chain is not None and np.array_equal(choice, before.choice)
-    chain = before.chain if same else part.chain(choice)
+    chain = before.chain if np.array_equal(choice, before.choice) else None
+    chain = part.chain(choice) if chain is None else chain
     Y, Z = before.Y.copy(), np.empty(before.Y.shape)
     done, last, top = 0, np.inf, float(np.abs(chain.x).max())
     while True:
