@@ -131,7 +131,7 @@ MORE = {
     "the same next state twice": (lambda: made(step=lambda s, a: {min(s + 1, 3): 0.5, min(s + 2, 3): 0.5}), ["step(2, 'serve')", "sum to 0.5", "expected 1", "{3: 0.5}", "add their probabilities up"]),
     "more steps than states": (lambda: SOLUTION.policy.act_many([1, 2, 3], ["cold"] * 2, RNG), ["3 steps for 2 states", "expected one step, or one for each state"]),
     "one state for many": (lambda: SOLUTION.policy.act_many(1, "cold", RNG), ["states is 'cold'", "expected a list or array"]),
-    "an action without a generator": (lambda: ck.Policy.uniform(MODEL).act(1, "cold"), ["rng is missing", "draws in state 'cold'", "rng=np.random.default_rng(seed)"]),
+    "an action without a generator": (lambda: ck.Policy.uniform(MODEL).act(1, "cold"), ["rng is missing", "randomises in state 'cold'", "rng=np.random.default_rng(seed)"]),
     "quantiles in percent": (lambda: PLAYED.quantiles("heat", (5, 95)), ["at is (5, 95)", "from 0 to 1", "such as (0.05, 0.95)"]),
     "a limit as text": (lambda: PLAYED.above("heat", "2"), ["limit is '2'", "expected a number", "units of the total"]),
     "the quantiles of an unknown total": (lambda: PLAYED.quantiles("haet"), ["unknown total 'haet'", "did you mean 'heat'"]),
