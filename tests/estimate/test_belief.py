@@ -31,7 +31,7 @@ def kept(cmdp, monkeypatch, episodes=400):
         steps.append((h, before, a, signals.copy(), -1))
         load("ps-cmdp").last(self, signals)
 
-    for name, function in (("first", first), ("next", following), ("last", last), ("run", ck.Learner.run)):
+    for name, function in (("first", first), ("next", following), ("last", last), ("_play", ck.Learner._play)):
         monkeypatch.setattr(SeesAll, name, function, raising=False)
     return ck.learn(cmdp, SeesAll, episodes=episodes, seed=1, preset="theory"), steps
 

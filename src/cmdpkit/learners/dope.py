@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from cmdpkit.estimate.radii import bernstein, confidence_box, mean_radius, start_bonus, transition_bonus
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import Baseline
+from cmdpkit.learners._model_based.planning import SafePolicy
 from cmdpkit.learners._model_based.settings import SafePlanning, logs
 from cmdpkit.learners.params import not_negative
 from cmdpkit.model.transitions import FloatArray
@@ -43,14 +43,14 @@ class DOPEParams(SafePlanning):
 class Pessimism(NamedTuple):
     """How DOPE and OPSRL plan."""
 
-    baseline: Baseline
+    baseline: SafePolicy
     kernel_log: float  # L
     mean_log: float  # inside beta_l
     warm_up: float  # K0
     notes: tuple[str, ...]  # where the baseline is played throughout
 
     @classmethod
-    def of(cls, spec: Spec, p: DOPEParams, baseline: Baseline) -> Pessimism:
+    def of(cls, spec: Spec, p: DOPEParams, baseline: SafePolicy) -> Pessimism:
         """By the settings p, with the margin of this baseline."""
         S, A, H, K = spec.S, spec.A, spec.H, spec.K
         kernel_log, mean_log = p.c * math.log(2 * S * A * H * K / p.delta), logs(spec, p)[1]
@@ -100,7 +100,7 @@ class DOPE(ModelBased):
 
     def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
         super().__init__(spec, **params)
-        self.pessimism = Pessimism.of(spec, self.params, Baseline.of(spec, baseline, baseline_utility))
+        self.pessimism = Pessimism.of(spec, self.params, SafePolicy.of(spec, baseline, baseline_utility))
         self.notes, p, margin = self.pessimism.notes, self.params, self.pessimism.baseline.margin
         self.weights = p.bonus * 3.0 * spec.H / margin, p.bonus * spec.H * spec.H / margin
 

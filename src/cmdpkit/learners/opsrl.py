@@ -19,7 +19,7 @@ from typing import Any
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import Baseline
+from cmdpkit.learners._model_based.planning import SafePolicy
 from cmdpkit.learners.dope import DOPEParams, Pessimism
 from cmdpkit.model.transitions import FloatArray
 
@@ -46,7 +46,7 @@ class OPSRL(ModelBased):
 
     def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
         super().__init__(spec, **params)
-        self.pessimism = Pessimism.of(spec, self.params, Baseline.of(spec, baseline, baseline_utility))
+        self.pessimism = Pessimism.of(spec, self.params, SafePolicy.of(spec, baseline, baseline_utility))
         self.notes = self.pessimism.notes
 
     def plan(self, belief: Belief) -> Decided:

@@ -33,7 +33,7 @@ from cmdpkit.learners._model_based.iterating import (
     mixture,
     take,
 )
-from cmdpkit.learners._model_based.learner import Counted, ModelBased
+from cmdpkit.learners._model_based.learner import CountingPlayer, ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
 from cmdpkit.learners.params import positive
 from cmdpkit.model.compiled import compiled
@@ -125,7 +125,7 @@ class OptDual(ModelBased):
         self.notes = on_radius(spec, log_l)
         improved(parts, self.counts, self.playing)
 
-    def _player(self) -> Counted:
+    def _player(self) -> CountingPlayer:
         """The lists of counts may have been replaced by longer ones, which the box shares."""
         parts = self.after.parts
         self.after = self.after._replace(parts=parts._replace(box=grown(parts.box, self.counts)))

@@ -8,7 +8,7 @@ and g_hat - (1 + H S) b, which is feasible because the baseline meets its constr
 Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy.
 
 Symbols: b = sqrt(L / n), L = ln(16 S^2 A H K / delta) = `log`; a_r = (1 + S H) (1 + 4 H / slack_b); slack_b =
-`Baseline.margin`.
+`SafePolicy.margin`.
 
 Departures: those of all planners (`_model_based`); slack_b is the least of the baseline's margins; the last step has no
 transition, so 1 takes the place of 1 + H S there; the start distribution raises the thresholds by its own term H S b;
@@ -27,7 +27,7 @@ from cmdpkit.estimate.boxes import drawn, total
 from cmdpkit.estimate.radii import hoeffding, mean_radius
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import Baseline
+from cmdpkit.learners._model_based.planning import SafePolicy
 from cmdpkit.learners._model_based.settings import SafePlanning
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -53,7 +53,7 @@ class OptPessLP(ModelBased):
 
     def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
         super().__init__(spec, **params)
-        self.baseline, p = Baseline.of(spec, baseline, baseline_utility), self.params
+        self.baseline, p = SafePolicy.of(spec, baseline, baseline_utility), self.params
         self.log = p.c * math.log(16 * spec.S**2 * spec.A * spec.H * spec.K / p.delta)
         most = np.full(spec.allowed.shape, spec.K)
         signal, transition = self._radii(most, most)

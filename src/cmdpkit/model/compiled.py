@@ -44,7 +44,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.code_on_disk import CodeOnDisk, parts_of
 
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
-INTERPRETED_WORK = 70_000  # inner loops that take the interpreter about as long as it takes to compile one function
+INTERPRETED_WORK = 30_000  # inner loops; they take the interpreter about half as long as compiling one function does
 
 
 # -- parts of compiled functions --------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ class Candidate(NamedTuple):
         return self.policy.choice.astype(np.int64)
 
 
-class Search:
+class PhaseSearch:
     """Makes candidates for a solved model, and keeps the simplest that is good: all bounds met, a value of `least`."""
 
     def __init__(self, found: Solution, least: float) -> None:
@@ -221,7 +221,7 @@ class Search:
         return lost
 
 
-def simplest(search: Search) -> Candidate:
+def simplest(search: PhaseSearch) -> Candidate:
     """The simplest good candidate that is found."""
     _fewest_phases(search)
     _fewest_changes(search)
@@ -229,7 +229,7 @@ def simplest(search: Search) -> Candidate:
     return search.filled(search.best)
 
 
-def _fewest_phases(search: Search) -> None:
+def _fewest_phases(search: PhaseSearch) -> None:
     """Look for good candidates with fewer and fewer phases, by bisection."""
     failed = 0
     while search.shape.phases - failed > 1:
@@ -239,7 +239,7 @@ def _fewest_phases(search: Search) -> None:
             failed = K
 
 
-def _attempt(search: Search, K: int) -> None:
+def _attempt(search: PhaseSearch, K: int) -> None:
     """Offer candidates with K phases, or one or two more where that is needed to meet the bounds.
 
     The prices of the bounds are raised while a bound is missed, and lowered while all are met.
@@ -262,7 +262,7 @@ def _attempt(search: Search, K: int) -> None:
         _repair(search, missed, met)
 
 
-def _repair(search: Search, missed: Candidate, met: Candidate) -> None:
+def _repair(search: PhaseSearch, missed: Candidate, met: Candidate) -> None:
     """Offer candidates on four ways from one that misses a bound to one that meets all: by steps and by states."""
     H, S = missed.choice.shape
     places = np.arange(H * S)
@@ -273,7 +273,7 @@ def _repair(search: Search, missed: Candidate, met: Candidate) -> None:
             _cross(search, missed, met, order, np.append(np.flatnonzero(np.diff(group[order])) + 1, len(order)))
 
 
-def _cross(search: Search, missed: Candidate, met: Candidate, order: IntArray, ends: IntArray) -> None:
+def _cross(search: PhaseSearch, missed: Candidate, met: Candidate, order: IntArray, ends: IntArray) -> None:
     """Offer candidates where the bounds begin to be met, if places change in this order.
 
     One changes the places up to that one, one the places up to the next end of a whole step or state, and one draws
@@ -308,7 +308,7 @@ def _bisected(n: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _fewest_changes(search: Search) -> None:
+def _fewest_changes(search: PhaseSearch) -> None:
     """Look for good candidates with fewer stochastic decisions and fewer changes between neighbouring states."""
     before = None
     while before != search.shape:
@@ -319,7 +319,7 @@ def _fewest_changes(search: Search) -> None:
         _join_runs(search)
 
 
-def _join_runs(search: Search) -> None:
+def _join_runs(search: PhaseSearch) -> None:
     """Let runs of states do what a neighbouring run does: many at once, and one by one where that does not help."""
     start = None
     while start is not search.best:
@@ -342,7 +342,7 @@ class _Join(NamedTuple):
     action: int  # of the neighbour
 
 
-def _joins(search: Search, candidate: Candidate) -> list[_Join]:
+def _joins(search: PhaseSearch, candidate: Candidate) -> list[_Join]:
     """All runs that could be joined to a neighbour, the cheapest first."""
     found = []
     costs = search.costs(candidate, search.found.lam)
@@ -356,7 +356,7 @@ def _joins(search: Search, candidate: Candidate) -> list[_Join]:
     return sorted((join for join in found if np.isfinite(join.cost)), key=lambda join: join.cost)
 
 
-def _joined(search: Search, candidate: Candidate, joins: list[_Join]) -> Candidate:
+def _joined(search: PhaseSearch, candidate: Candidate, joins: list[_Join]) -> Candidate:
     """The candidate after some joins."""
     choice = candidate.choice
     for join in joins:
@@ -364,7 +364,7 @@ def _joined(search: Search, candidate: Candidate, joins: list[_Join]) -> Candida
     return search.candidate(choice, *candidate.policy.rows)
 
 
-def firmly(search: Search, candidate: Candidate, h: int, s: int, action: int) -> Candidate:
+def firmly(search: PhaseSearch, candidate: Candidate, h: int, s: int, action: int) -> Candidate:
     """The same without the draw at one step and state: there it takes a given action."""
     where, p = candidate.policy.rows
     others, choice = (where != (h, s)).any(axis=1), candidate.choice
@@ -372,7 +372,7 @@ def firmly(search: Search, candidate: Candidate, h: int, s: int, action: int) ->
     return search.candidate(choice, where[others], p[others])
 
 
-def _without_small_draws(search: Search) -> None:
+def _without_small_draws(search: PhaseSearch) -> None:
     """Draw an action that would hardly ever be drawn often enough, if that is good, too."""
     where, p = search.best.policy.rows
     for i, a in np.argwhere((p > 0) & (p < SMALL)):

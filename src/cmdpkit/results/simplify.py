@@ -20,7 +20,17 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
-from cmdpkit.results.few_phases import SMALL, Candidate, Search, Shape, counted, firmly, phases_of, runs_of, simplest
+from cmdpkit.results.few_phases import (
+    SMALL,
+    Candidate,
+    PhaseSearch,
+    Shape,
+    counted,
+    firmly,
+    phases_of,
+    runs_of,
+    simplest,
+)
 
 MOST_NUMBERS = 100_000_000  # steps times states times actions; several tables of this size are needed
 
@@ -135,7 +145,7 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     """
     began = time.perf_counter()
     least = _least(solution, within, at_least)
-    search = Search(solution, least)
+    search = PhaseSearch(solution, least)
     before = search.shape
     chosen = simplest(search)
     value, utilities = float(chosen.totals[0]), chosen.totals[1:]
@@ -194,7 +204,7 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
     return solution.value - within * abs(solution.value)
 
 
-def _small_draws(search: Search, chosen: Candidate) -> Iterator[SmallDraw]:
+def _small_draws(search: PhaseSearch, chosen: Candidate) -> Iterator[SmallDraw]:
     """The small draws that are left, and what would happen without each of them."""
     cmdp, (where, p) = search.cmdp, chosen.policy.rows
     for i, a in np.argwhere((p > 0) & (p < SMALL)):

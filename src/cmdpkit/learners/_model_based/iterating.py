@@ -240,7 +240,7 @@ def move_prices(values, lam, rate, cap):
 # -- What follows an episode.
 
 
-class Steps(NamedTuple):
+class PolicySteps(NamedTuple):
     """What is done after an episode: the policy is remembered, then `improve` changes it, and the prices."""
 
     choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled
@@ -252,7 +252,7 @@ def improve(parts, counts, playing):
     """Change policy and prices after an episode."""
 
 
-@follow_up.of(Steps)
+@follow_up.of(PolicySteps)
 def _improve_after(steps, counts, playing, episode):
     """Note the policy in the states of the episode, and improve it.
 
@@ -292,7 +292,7 @@ def improve_by(learner: ModelBased, parts: Any, *derived: IntArray) -> None:
     """
     spec = learner.spec
     learner.choices = np.zeros((2, spec.H, spec.S, spec.A))
-    learner.after = Steps(learner.choices, parts)
+    learner.after = PolicySteps(learner.choices, parts)
     learner.derived = derived
 
 

@@ -2,7 +2,7 @@
 
 A learner *plans*: it writes `plan`, a function of what the counts say, and a `Cadence` says when a plan is due. Or it
 *improves* policy and prices a little after every episode, in compiled code (`steps`). What follows an episode is kept
-in `after`, a `Cadence` or `Steps`, and the type chooses what compiled code does.
+in `after`, a `Cadence` or `PolicySteps`, and the type chooses what compiled code does.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Playing(NamedTuple):
     changed: BoolArray  # [1]: whether pi has changed since the last episode began
 
 
-class Counted(NamedTuple):
+class CountingPlayer(NamedTuple):
     """What compiled code plays and learns from."""
 
     counts: Counts
     playing: Playing
-    after: Any  # `Cadence` or `Steps`: what is done after an episode
+    after: Any  # `Cadence` or `PolicySteps`: what is done after an episode
 
 
 @primitive
@@ -71,12 +71,12 @@ def _look_whether_due(cadence, counts, playing, episode):
     return cadence.due[0]
 
 
-@show.of(Counted)
+@show.of(CountingPlayer)
 def _show(player, meter):
     watch_policy(meter, player.playing.changed[0], player.playing.rows)
 
 
-@choose.of(Counted)
+@choose.of(CountingPlayer)
 def _draw(player, episode, h, s, rng):
     """An action drawn from pi[h, s]; where rounding leaves the sum below 1, the last possible action gets the rest."""
     pi, u, taken = player.playing.pi, uniform(rng), 0
@@ -89,7 +89,7 @@ def _draw(player, episode, h, s, rng):
     return taken
 
 
-@learn.of(Counted)
+@learn.of(CountingPlayer)
 def _learn(player, episode):
     player.playing.changed[0] = False
     count_episode(player.counts, episode, player.playing.pi.shape[2])
@@ -147,7 +147,7 @@ class ModelBased(Learner):
     certifies = True
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts", "after", "plan_log")
     growing: ClassVar[tuple[str, ...]] = COUNT_LISTS
-    choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled, of `Steps`
+    choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled, of `PolicySteps`
     derived: tuple[IntArray, ...] = ()  # visits that working memory was found from; -1 asks for it again
     _found: tuple[int, Any] = (-1, None)  # number of episodes, and what `once` has found after them
 
@@ -198,8 +198,8 @@ class ModelBased(Learner):
         self._count(played)
         return played
 
-    def _player(self) -> Counted:
-        return Counted(self.counts, self.playing, self.after)
+    def _player(self) -> CountingPlayer:
+        return CountingPlayer(self.counts, self.playing, self.after)
 
     def _count(self, episodes: int) -> None:
         """Note episodes of the policy in use."""

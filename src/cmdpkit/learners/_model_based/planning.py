@@ -81,7 +81,7 @@ def _covering_plan(learner: ModelBased) -> tuple[BoolArray, HandOver]:
 # -- Safe planners.
 
 
-class Baseline(NamedTuple):
+class SafePolicy(NamedTuple):
     """A policy that is known to be safe."""
 
     pi: FloatArray  # [H, S, A]
@@ -89,7 +89,7 @@ class Baseline(NamedTuple):
     margin: float  # the least amount by which it exceeds a bound
 
     @classmethod
-    def of(cls, spec: Spec, pi: Any, utilities: Any) -> Baseline:
+    def of(cls, spec: Spec, pi: Any, utilities: Any) -> SafePolicy:
         """The policy and its utilities as they were told."""
         pi, w = policy_of(spec, pi), utilities_of(spec, utilities)
         return cls(pi, w, float((w - spec.rho).min(initial=np.inf)))
