@@ -17,6 +17,7 @@ def pytest_configure(config):
     from cmdpkit.model import compiled, progress
 
     compiled.INTERPRETED_WORK = 0  # the tests are about the compiled form of every function
+    os.environ.pop("COLUMNS", None)  # pytest sets it in workers, and what commands print would be as wide
     progress.BETWEEN_LINES = progress.StatusLines.before_note = math.inf  # on a busy machine, any command may be slow
     if hasattr(config, "workerinput"):  # one of several processes
         from compile_once import compile_once

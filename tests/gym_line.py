@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
+from gymnasium.wrappers import TimeLimit
 
 import cmdpkit as ck
 from cmdpkit.running.gym import GymWorld, make_env
@@ -27,6 +28,11 @@ class Line(gymnasium.Env):
         moves = action == 1 and self.np_random.random() < self.chance
         self.s += moves
         return min(self.s, 2), self.rewards[s], self.s == 3, False, {"cost": self.costs[s]}
+
+
+def short_line():
+    """A line that is random, and whose episodes end early."""
+    return TimeLimit(Line(chance=0.5), 5)
 
 
 class Watched:

@@ -10,7 +10,7 @@ from gymnasium.wrappers import TimeLimit
 
 import cmdpkit as ck
 from cmdpkit.testing import ContractBroken, check_env
-from gym_line import Line
+from gym_line import Line, short_line
 
 COST = [ck.at_most("cost", 1)]
 RANGE = {"reward_range": (0.0, 1.0)}
@@ -18,11 +18,6 @@ RANGE = {"reward_range": (0.0, 1.0)}
 
 def model(r=0.5, bound=1.0):
     return ck.CMDP(np.full((2, 2, 2, 2), 0.5), np.full((2, 2, 2), r), np.ones((2, 2, 2)), bound)
-
-
-def line():
-    """Right: random, and its episodes end early."""
-    return TimeLimit(Line(chance=0.5), 5)
 
 
 def world():
@@ -35,8 +30,8 @@ def test_right_environments_pass(right):
 
 
 def test_an_environment_passes_with_what_it_does_not_say_itself():
-    check_env(line, COST, **RANGE)
-    check_env("test_check_env:line", COST, **RANGE)
+    check_env(short_line, COST, **RANGE)
+    check_env("gym_line:short_line", COST, **RANGE)
     check_env(lambda: Line(chance=0.5), COST, horizon=5, **RANGE)
     check_env(
         lambda: Line(costs=([0.0, 1.0], [1.0, 0.0], [0.5, 0.5])), [*COST, ck.at_least("b", 1)], horizon=5, **RANGE
@@ -201,7 +196,7 @@ def test_a_broken_promise_is_named(kind, expected):
 
 
 def test_a_function_that_always_returns_the_same_environment_is_found():
-    only = line()
+    only = short_line()
     (said,) = broken(lambda: only, COST, **RANGE)
     assert said == "Two calls of the function return the same environment, not a new one."
 

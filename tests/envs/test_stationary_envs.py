@@ -132,10 +132,10 @@ def test_two_rooms_is_approached_at_half_the_bridge(bridge):
 def test_the_periodic_cycle_takes_few_sweeps(monkeypatch):
     """With sweeps instead of elimination: a method without damping would never end."""
     from cmdpkit.exact.sources import columns_of
-    from cmdpkit.exact.stationary import methods, pricing
+    from cmdpkit.exact.stationary import careful, pricing
 
     swept, made = pricing.sweeps, []
-    monkeypatch.setattr(methods, "DIRECT_STATES", 0)
+    monkeypatch.setattr(careful, "DIRECT_STATES", 0)
     monkeypatch.setattr(pricing, "sweeps", lambda *args: made.append(swept(*args)) or made[-1])
     cmdp = ck.load("cycle-3")
     pool = columns_of(cmdp)

@@ -75,7 +75,7 @@ def test_what_was_missed_is_told_in_the_users_units_with_the_price_at_which_it_w
     assert float(re.search(r"have cost (\S+) of reward", said)[1]) == pytest.approx(60.0 / scale, rel=0.01)
     repaid = learn(cmdp, "cl-pri", episodes=1000)
     assert repaid.final("realised_violation")[0] <= 1e-9 and not any("was missed" in note for note in repaid.notes)
-    assert "is repaid at a price of" in one(repaid.notes, "repay_price")
+    assert "repaying the shortfall on served" in one(repaid.notes, "repay_price")
     assert repaid.regret > left.regret + 60 * 0.5 * left.final("realised_violation")[0] / scale  # that is what it costs
 
 

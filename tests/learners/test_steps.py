@@ -276,15 +276,20 @@ def dense(model, S, A):
     return P.reshape(S, A, S)
 
 
-def counted_queue():
-    """Counts of a queue with 4 places, in which waiting was tried often, serving twice, and hurrying never."""
-    cmdp = ck.load("power-queue:capacity=3")
-    spec = Spec.of(cmdp, 1000)
+def queue_moves(spec):
+    """[S, A, S]: moves in a queue with 4 places. Waiting was tried often, serving twice, and hurrying never."""
     moves = np.zeros((spec.S, spec.A, spec.S), dtype=int)
     for s in range(3):
         moves[s, 0, s], moves[s, 0, s + 1] = 60, 40
         moves[s + 1, 1, s] = 2
     moves[3, 0, 3] = 100
+    return moves
+
+
+def counted_queue():
+    """The counts of these moves."""
+    spec = Spec.of(ck.load("power-queue:capacity=3"), 1000)
+    moves = queue_moves(spec)
     return seen(spec, moves, 0.5 * moves.sum(axis=2), state=3), spec
 
 
@@ -293,7 +298,7 @@ def test_in_a_hopeful_model_untried_actions_earn_the_best_and_lead_where_others_
     model = hopeful_model(counts, stream(1), unsure=5)
     P = dense(model, spec.S, spec.A)
     np.testing.assert_allclose(P.sum(axis=2), 1, atol=1e-12)
-    led = counts.moves.any(axis=1)
+    led = queue_moves(spec).any(axis=1)
     assert (P[:, 4] > 0).tolist() == led.tolist()  # never tried: no jump to where nothing has led
     assert (model.r[:, 4] == 1).all() and (model.g[0, :, 1] == 1).all() and (model.r[:, 0] == 0.5).all()
     assert abs(P[0, 0, 1] - 0.4) < 0.25  # a Beta(40.5, 60.5) draw: 5 standard deviations

@@ -203,7 +203,7 @@ class RunRecord(Shown):
         >>> belief
         CMDP(H=3, S=3, A=3, N=1: utility ≥ 2)
         >>> print(ck.explain(belief, state=1, step=2).why)  # in the estimated model
-        1 is worth 0.35102 more than 3, the next best
+        1 is worth 0.347067 more than 3, the next best
         """
         if self.counted is None:
             raise CmdpkitError(
