@@ -108,8 +108,8 @@ def test_evaluations_are_optimistic_and_not_just_cut(algo):
                 learner.run(source, rng, 1)
             values = ck.evaluate(cmdp, ck.Policy(pi))
             truth = np.append(values.v, values.w)
-            assert (learner.parts.values.start >= truth).all()
-            informative += bool((learner.parts.values.start < cmdp.H).any())
+            assert (learner.after.parts.values.start >= truth).all()
+            informative += bool((learner.after.parts.values.start < cmdp.H).any())
     assert informative > 0, "otherwise cutting at H alone made it optimistic"
 
 
