@@ -16,7 +16,6 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.learners.pri import pri_params
 from cmdpkit.learners.pri.refine import Refinement
 from cmdpkit.model.tolerances import SUPPORT
 from cmdpkit.simulate.distribution import play_episodes
@@ -28,11 +27,6 @@ EPISODES = (10**4, 10**5, 10**6, 10**7)
 AT_ONCE = 10**6  # episodes of a fixed policy whose totals are held in memory
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "lower_bound.png"
 INSTANCES = {"p = 1/2": lambda K: 0.5, "p = 1/2 + 1/sqrt K": lambda K: 0.5 + K**-0.5}
-# Refinement that may not miss a threshold and uses all that it has seen.
-ONE_SIDED = {
-    **{"band": False, "first_block": False, "release": True, "pooled": False},
-    **{"floor": 0.01, "floor_total": 0.25},
-}
 COLUMNS = ("realised violation", "realised regret", "exact regret")
 
 
@@ -51,9 +45,9 @@ def closed_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
 
 
 def open_loop(cmdp: ck.CMDP, source: Source, K: int, seed: int) -> None:
-    """Refinement for K / 2 episodes, then identification, in the optimum's own action set."""
+    """Refinement for K / 2 episodes, then identification, in the optimum's own action set, with bounds below only."""
     spec = Spec.of(cmdp, K)
-    p = pri_params(spec, "printed", {"K": K // 2, "eps_rho": 0.0, **ONE_SIDED})
+    p = load("pri")(spec, preset="printed", K=K // 2, eps_rho=0.0, band=False).params
     D = ck.solve(cmdp).policy.pi > SUPPORT
     phase = Refinement(spec, p, D, D.astype(float), spec.rho)
     rng, out, done = stream(seed), np.empty((1 + spec.N, K)), 0
@@ -127,7 +121,7 @@ def draw(found: dict[tuple[str, str], np.ndarray], episodes: tuple[int, ...], pa
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     colours = dict(zip(LOOPS, ("0.6", "tab:red", "tab:green", "tab:blue"), strict=True))
     lines = dict(zip(INSTANCES, ("o-", "s--"), strict=True))
     for column, axis in enumerate(axes):
@@ -135,7 +129,8 @@ def draw(found: dict[tuple[str, str], np.ndarray], episodes: tuple[int, ...], pa
             sizes = root_mean_square(x)[:, column]
             axis.loglog(episodes, sizes, lines[instance], color=colours[loop], label=f"{loop}, {instance}")
         axis.set(xlabel="episodes K", ylabel=f"{COLUMNS[column]}, root mean square")
-    axes[1].legend(fontsize="x-small", loc="lower right")
+    labels = axes[0].get_legend_handles_labels()
+    figure.legend(*labels, fontsize="x-small", loc="outside lower center", ncols=4)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)

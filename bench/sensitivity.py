@@ -71,9 +71,9 @@ def _read(name: str) -> Callable[[ck.RunRecord], float]:
 
 
 MEASURES: tuple[Callable[[ck.RunRecord], float], ...] = (
-    lambda record: record.explanation["actions"]["after usage"],
-    lambda record: record.explanation["actions"]["now"],
-    lambda record: len(record.explanation["policies"]),
+    lambda record: record.internals["actions"]["after usage"],
+    lambda record: record.internals["actions"]["now"],
+    lambda record: len(record.internals["policies"]),
     _read("regret"),
     _read("violation"),
     lambda record: float(record.policy_value or 0.0),

@@ -1,6 +1,7 @@
 """Exact solving: column generation against the best HiGHS run that ends at a vertex, and how far it scales.
 
-`python -c "from bench.solver import growth; growth()"` prints only how time and memory grow with the size of the model.
+`python -c "from bench.solver import growth; growth()"` prints only how time and memory grow with the size of the model,
+and `functions(100)` in place of `growth()` what a sweep over a million states takes by functions and from arrays.
 Large models are solved in a process of their own, so that the peak memory is theirs. Besides seconds on the clock, the
 seconds of processor time (CPU) are printed: on a machine that does other work too, they are what can be compared.
 """
@@ -21,9 +22,12 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.exact.highs import build_lp
+from cmdpkit.exact.large.sweeps import Sweeps
 from cmdpkit.exact.solver import Round
 from cmdpkit.exact.sources import Induction, columns_of
 from cmdpkit.model.compiled import njit
+from cmdpkit.model.transitions import Rows
+from cmdpkit.operators.step import bellman
 
 READINGS = 5  # of all arrays, of which the fastest counts
 
@@ -271,6 +275,104 @@ def growth() -> None:
         apart(f"report_growth({BASE | change!r})")
 
 
+# -- models by functions ----------------------------------------------------------------------------------------------
+
+LOTS = (16, 8, 4)  # an order brings so many times less than an item has places
+CHANCES = np.array([[0.3, 0.5, 0.2], [0.4, 0.4, 0.2], [0.5, 0.3, 0.2]])  # of the three demands for each item
+
+
+def inventories(M: int) -> tuple[ck.FactoredModel, ck.EventModel, Rows, np.ndarray]:
+    """Three items of M places, one order a period, bounded lost sales: in both forms, and as rows with a reward."""
+    lot, demand = np.array([max(1, M // x) for x in LOTS]), np.array([0, max(1, M // 32), max(2, M // 16)])
+    sold = np.minimum(np.arange(M)[:, None], demand)
+    profit = np.array([(sold * price) @ p for price, p in zip((1.0, 1.5, 2.0), CHANCES, strict=True)])
+    lost = np.array([(demand - sold) @ p for p in CHANCES])
+    events = np.array([(i, j, k) for i in demand for j in demand for k in demand])
+    odds = np.array([p * q * r for p in CHANCES[0] for q in CHANCES[1] for r in CHANCES[2]])
+
+    @njit
+    def move(x, a):
+        i, q = (a - 1) // 3, lot[(a - 1) % 3] if a > 0 else 0
+        return (
+            min(x[0] + q, M - 1) if i == 0 else x[0],
+            min(x[1] + q, M - 1) if i == 1 else x[1],
+            min(x[2] + q, M - 1) if i == 2 else x[2],
+        )
+
+    @njit
+    def paid(x, a):
+        return -0.4 - 0.5 * lot[(a - 1) % 3] if a > 0 else 0.0, 0.0
+
+    @njit
+    def after(y):
+        return profit[0, y[0]] + profit[1, y[1]] + profit[2, y[2]], lost[0, y[0]] + lost[1, y[1]] + lost[2, y[2]]
+
+    @njit
+    def step(x, a, e):
+        y = move(x, a)
+        return (max(y[0] - events[e, 0], 0), max(y[1] - events[e, 1], 0), max(y[2] - events[e, 2], 0)), odds[e]
+
+    @njit
+    def collect(x, a):
+        own, more = paid(x, a), after(move(x, a))
+        return own[0] + more[0], own[1] + more[1]
+
+    @njit
+    def write(to, p, reward):
+        for i in range(M):
+            for j in range(M):
+                for k in range(M):
+                    s = (i * M + j) * M + k
+                    for a in range(10):
+                        reward[s, a] = collect((i, j, k), a)[0]
+                        for e in range(len(events)):
+                            y, p[s, a, e] = step((i, j, k), a, e)
+                            to[s, a, e] = (y[0] * M + y[1]) * M + y[2]
+
+    judged = {"start": (M // 4,) * 3, "constraints": [ck.at_most("lost", 1.0)], "discount": 0.95}
+    parts = [ck.Part.demand(M, demand, p) for p in CHANCES]
+    factored = ck.FactoredModel((M, M, M), 10, move, parts, paid, after, **judged)
+    by_events = ck.EventModel((M, M, M), 10, len(events), step, collect, **judged)
+    to, p = np.empty((M**3, 10, len(events)), np.int32), np.empty((M**3, 10, len(events)))
+    reward = np.empty((M**3, 10))
+    write(to, p, reward)
+    indptr = np.arange(M**3 * 10 + 1, dtype=np.int64) * len(events)
+    return factored, by_events, Rows.of(indptr, to.reshape(-1), p.reshape(-1), M**3, 10), reward
+
+
+def functions(M: int = 60) -> dict[str, float]:
+    """Nanoseconds per state of one sweep over M^3 states, 10 actions and 27 events, for arrays and both forms.
+
+    One thread, processor time, the fastest of several sweeps that take turns. Arrays need 3.6 GB for M = 100.
+    """
+    factored, by_events, rows, reward = inventories(M)
+    S, weights, none = M**3, np.array([1.0, 0.0]), np.zeros(2)
+    V = np.random.default_rng(0).normal(size=S)
+    best, choice, exists = np.empty(S), np.zeros(S, np.int16), np.ones((1, S, 10), dtype=bool)
+    runs = [lambda: bellman(rows, reward[None], exists, 0, 0, S, V, best, choice)]
+    found = []
+    for model in (factored, by_events):
+        sweeps = Sweeps(model, 1)
+        Y, actions = sweeps.table(2), sweeps.choices()
+        Y[0] = V
+        found.append((sweeps, Y, actions))
+        runs.append(lambda at=found[-1]: at[0].improve(at[1], weights, 0.0, at[2]))
+    chosen = 1e9 * np.array(fastest(*runs, times=READINGS)) / S
+    evaluated = (
+        1e9 * np.array(fastest(*(lambda at=at: at[0].sweep(at[1], at[2], 1.0, none) for at in found), times=3)) / S
+    )
+    print(
+        f"S={S:,}, 10 actions, 27 events, ns per state: choosing actions from arrays {chosen[0]:.1f}, factored "
+        f"{chosen[1]:.1f} ({chosen[1] / chosen[0]:.2f} of arrays), events {chosen[2]:.1f} "
+        f"({chosen[2] / chosen[0]:.2f}); evaluating all signals factored {evaluated[0]:.1f}, events {evaluated[1]:.1f}",
+        flush=True,
+    )
+    return {
+        f"time of choosing, {name} over arrays, S={S:,}": float(x / chosen[0])
+        for name, x in zip(("factored", "events"), chosen[1:], strict=True)
+    }
+
+
 def main() -> dict[str, float]:
     ck.solve(sparse_model(10, 2, 3, 2, 1))  # compile
     ratios = compare(1) | compare(3)
@@ -280,5 +382,6 @@ def main() -> dict[str, float]:
     apart("report_large(20_000)")
     apart("report_large(200_000, details=True)")
     apart("report_large(2_000_000)")
+    ratios |= functions()
     growth()
     return ratios

@@ -132,10 +132,10 @@ def all_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs of the experiment, those of preset `theory` with one seed, and runs of other lengths and more seeds."""
     practical = [run for run in runs if shown_as(run) == "practical"]
     theory = [run for run in runs if shown_as(run) == "theory" and run.seed == 0]  # nearly nothing happens in them
-    few = [replace(run, episodes=K) for K in FEW for run in practical]
-    many = [replace(run, episodes=MANY) for run in practical if run.algo in QUICK]
+    few = [replace(run, length=K) for K in FEW for run in practical]
+    many = [replace(run, length=MANY) for run in practical if run.algo in QUICK]
     promised = [run for run in theory if run.algo in SAFE]
-    safe = [replace(run, episodes=FEW[0], seed=seed) for seed in range(SAFETY_SEEDS) for run in promised]
+    safe = [replace(run, length=FEW[0], seed=seed) for seed in range(SAFETY_SEEDS) for run in promised]
     return list({run.key: run for run in (*few, *practical, *theory, *many, *safe)}.values())
 
 

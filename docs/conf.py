@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from pygments.lexers.special import TextLexer
@@ -23,7 +24,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx_codeautolink",
+    "linked",
     "run",
     "drawn",
     "folded",
@@ -74,18 +75,16 @@ def web_address() -> str:
 
 # Where these pages are published and which versions are there (RELEASING.md): a copy that nobody publishes has neither.
 site = os.environ.get("DOCS_SITE", "").rstrip("/")
-ogp_site_url = f"{site}/{release}" if site else ""
+ogp_site_url = f"{site}/{release}/" if site else ""
 ogp_image = "_static/card.png"
 ogp_use_first_image = False
 ogp_enable_meta_description = True
+ogp_custom_meta_tags = ['<meta name="twitter:card" content="summary_large_image">']
 
 html_theme = "furo"
-html_theme_options = {
-    "source_repository": web_address(),  # for the link "edit this page"
-    "source_branch": "main",
-    "source_directory": "docs/",
-    "top_of_page_buttons": ["edit"],
-}
+html_theme_options = {"top_of_page_buttons": ["edit"]}
+if web_address():  # for the link "edit this page"
+    html_theme_options |= {"source_edit_link": f"{web_address()}edit/main/docs/{{filename}}"}
 html_context = {"site": site, "versions": os.environ.get("DOCS_VERSIONS", "").split() if site else []}
 html_title = f"cmdpkit {release}"
 html_logo = "_static/logo.svg"
@@ -105,7 +104,15 @@ def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("doctree-read", trim)
     app.connect("doctree-read", plain_names)
+    app.connect("html-page-context", open_branch_only, priority=400)  # before the theme makes the menu
     app.add_lexer("csv", TextLexer)  # Pygments has none
+
+
+def open_branch_only(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
+    """In the menu of a page, list the six doors and the branch of this page: not all pages again on every page."""
+    if "toctree" in context:
+        whole = context["toctree"]
+        context["toctree"] = lambda **options: whole(**options | {"collapse": True})
 
 
 def plain_names(_app: Sphinx, page: nodes.document) -> None:

@@ -201,7 +201,7 @@ def _after_pruning(record):
 def _theory(group):
     """What the printed constants come to at a length that can be run."""
     records = group.samples
-    policies = [len(record.explanation.get("policies", ())) for record in records]
+    policies = [len(record.internals.get("policies", ())) for record in records]
     never = sum("pruning by comparison" not in dict(record.phases) for record in records)
     episodes = group.run.episodes
     lost, short_by = (

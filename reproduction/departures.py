@@ -88,8 +88,7 @@ def _needed(c: DepartureCase, number: int) -> int:
 
 
 def _floor(c: DepartureCase) -> str:
-    released = ", 0 in identification" if c.p.release else ""
-    return f"{_about(c.p.floor)}, with M policies at most {c.p.floor_total:g} / M{released}"
+    return f"{_about(c.p.floor)}, with M policies at most 1 / M"
 
 
 def _never(_: DepartureCase) -> bool:
@@ -173,14 +172,12 @@ DEPARTURES = (
               "alpha_m sqrt K is no whole number, and the same rounding in every round would cost order sqrt K."),
     Departure("order of plays", "in turn; drawn by alpha in appendix G", ("draw_each",),
               lambda c: "drawn" if c.p.draw_each else "in turn", lambda c: not c.p.draw_each, ""),
-    Departure("returns that are estimated from", "the first e' sqrt K of a round", ("first_block",),
-              lambda c: "the first of a round" if c.p.first_block else "all", lambda c: c.p.first_block,
-              ""),
+    Departure("returns that are estimated from", "the first e' sqrt K of a round", (), lambda c: "the first of a round",
+              lambda c: True, ""),
     Departure("divisor", "t e' sqrt K", (), lambda c: "the number of returns added", _never,
               "t e' sqrt K is no whole number; dividing by it would bias the averages."),
-    Departure("floor e'", "1 / log K", ("floor", "floor_total", "release"), _floor,
-              lambda c: math.isclose(c.p.floor, 1 / math.log(c.p.K)) and not c.p.release,
-              ""),
+    Departure("floor e'", "1 / log K", ("floor",), _floor,
+              lambda c: math.isclose(c.p.floor, 1 / math.log(c.p.K)), ""),
     Departure("Decomposition-Opt", "utility within rad_t of the tightened rho", ("band",),
               lambda c: "within rad_t" if c.p.band else "at least the tightened rho", lambda c: c.p.band,
               ""),
@@ -188,9 +185,8 @@ DEPARTURES = (
               "Something has to be played."),
     Departure("Decomposition-Opt before every policy was played", "solved with sums of zero", (), lambda c: "skipped",
               _never, "Only if M exceeds sqrt K."),
-    Departure("identified policy", "N_h(x, a) / sum of N_h(x, .), pooled", ("pooled",),
-              lambda c: "pooled counts" if c.p.pooled else "counts of each policy, weighted by alpha",
-              lambda c: c.p.pooled, ""),
+    Departure("identified policy", "N_h(x, a) / sum of N_h(x, .), pooled", (), lambda c: "pooled counts",
+              lambda c: True, ""),
     Departure("states without visits", "0 / 0", (), lambda c: "the most used action", _never, "A policy needs one."),
 )  # fmt: skip
 

@@ -72,7 +72,7 @@ def _added(record, cmdp):
     """Episodes, realised regret and violation of every phase, from the learner's sums, which are in unit scale."""
     bound = record.constraints[0].sign * record.constraints[0].bound
     found = {}
-    for earned in record.explanation["returns"]:
+    for earned in record.internals["returns"]:
         n, (low, span) = earned["episodes"], cmdp.reward_scale
         reward = earned["reward"] * span + n * cmdp.H * low
         low, span = cmdp.utility_scales[0]

@@ -118,10 +118,10 @@ def second_action(record):
 
 def actions_left(when):
     """How many actions are left at some point of a run of PRI."""
-    return lambda record: record.explanation["actions"][when]
+    return lambda record: record.internals["actions"][when]
 
 
 def checked(record):
     """Triples (step, state, action) that comparisons tested, without those of stochastic decisions of the policy."""
-    tested = {(test["step"] - 1, test["state"], test["action"]) for test in record.explanation.get("tests", ())}
+    tested = {(test["step"] - 1, test["state"], test["action"]) for test in record.internals.get("tests", ())}
     return sum(record.policy.pi[triple] in (0.0, 1.0) for triple in tested)

@@ -4,12 +4,6 @@ import numpy as np
 
 import cmdpkit as ck
 
-# Refinement that may not miss a threshold, uses all that it has seen, and hardly any policy that it does not need.
-ONE_SIDED = {
-    **{"band": False, "first_block": False, "release": True, "pooled": False},
-    **{"floor": 0.01, "floor_total": 0.25},
-}
-
 
 def easy(copies=1, rho=1.0):
     """Solved by hand. States are drawn anew, whatever is done, so decisions do not interact.

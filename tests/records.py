@@ -74,7 +74,7 @@ def make_record(
             tuple(None if algo in PRI else True for _ in cmdp.constraints),
         ),
         phases=(("pruning", 0), ("identification", third), ("refinement", 2 * third)) if algo in PRI else (),
-        explanation=_explanation(algo, cmdp, third),
+        internals=_internals(algo, cmdp, third),
         notes=("the theory's bonus exceeds the horizon here: <vacuous>",) if algo == "triple-q" else (),
         seconds=float(rng.uniform(1, 3)),
         versions={"cmdpkit": ck.__version__, "numpy": np.__version__},
@@ -105,7 +105,7 @@ def _curves(algo, cmdp, best, episodes, blind, rng):
     return curves
 
 
-def _explanation(algo, cmdp, third):
+def _internals(algo, cmdp, third):
     if algo not in PRI:
         return {"frames": 251, "frame length": 3981}
     return {

@@ -1,4 +1,5 @@
-// How results of a search are ordered: a public name first, then titles, then pages that contain the word.
+// How results of a search are ordered: a public name first, the shorter before the longer, then titles, then pages that
+// contain the word.
 var Scorer = {
   objNameMatch: 60,
   objPartialMatch: 40,
@@ -8,4 +9,5 @@ var Scorer = {
   partialTitle: 7,
   term: 5,
   partialTerm: 2,
+  score: ([, title, , , score]) => score - 3 * (title.startsWith("cmdpkit.") ? title.split(".").length : 0),
 };

@@ -12,7 +12,8 @@ promise, what does the promise cost, and what should the baker do?
 # --------
 #
 # The state is how many loaves lie on the shelf. An action is how many are baked, and they are ready in the next
-# hour. Say what can happen with plain functions; the states are found by following them from the start.
+# hour. Describe the outcomes by plain functions; the reachable states are
+# found automatically.
 
 import cmdpkit as ck
 
@@ -51,8 +52,8 @@ bakery
 # Solve
 # -----
 #
-# One call finds the best policy, the price of the bound and a proof. The gap says by how much another policy could
-# be better at most, with rounding counted.
+# One call finds the best policy, the price of the bound and a proof. The gap bounds how much better another policy
+# could be, with rounding included.
 
 plan = ck.solve(bakery)
 print(f"{plan.value:.3f} loaves sold, {plan.utilities[0]:.3f} given away")

@@ -3,8 +3,8 @@ From a log to a certified policy
 ================================
 
 Often there is no model, but a log: what was done in which state, and what came of it. This notebook turns one
-into a policy whose *true* totals meet the bounds with the probability you ask for, and shows what happens when
-the log cannot carry such a promise.
+into a policy whose *true* totals meet the bounds with a chosen probability, and shows what happens when
+the log has too little data for such a promise.
 """
 
 # %%
@@ -34,7 +34,7 @@ for row in rows[:3]:
     print(row)
 
 # %%
-# Read it, with the bound that the answer shall keep. ``stationary=True`` says that every week works like the first,
+# Read it, with the bound that the policy has to meet. ``stationary=True`` says that every week works like the first,
 # so that all weeks share their counts. The log is tested against it, and a note reports a contradiction.
 
 names = ["episode", "step", "state", "action", "reward", "failures", "next_state"]
@@ -49,8 +49,8 @@ covered = log.coverage
 print(f"{covered.tried} of {covered.pairs} pairs of state and action, {covered.transitions:,} transitions")
 
 # %%
-# The best policy of the estimate promises nothing
-# ------------------------------------------------
+# The best policy of the estimate guarantees nothing
+# --------------------------------------------------
 #
 # It meets the bound exactly in the estimated model, and therefore misses it in truth about every second time. (What
 # it does in truth is shown below; this time it is lucky.)
@@ -103,8 +103,8 @@ for name, policy in (("promised", promise.policy), ("best of the estimate", esti
 # How much data does it take?
 # ---------------------------
 #
-# The same question with the first seasons only. The bars are what is proved of the promised policy with 95 %
-# confidence: more data, narrower bars, and a policy that comes closer to the bound.
+# The same question with the first seasons only. The bars are the 95 % confidence intervals of the promised
+# policy: more data, narrower bars, and a policy that comes closer to the bound.
 
 import matplotlib.pyplot as plt
 
@@ -118,10 +118,10 @@ ax.axvline(0.8, color="0.3", ls="--")
 _ = ax.set(xlabel="failures per season (dashed: the bound)", yticks=range(3), yticklabels=["100 seasons", "200", "400"])
 
 # %%
-# When the log cannot carry it
-# ----------------------------
+# When the log has too little data
+# --------------------------------
 #
-# With 20 seasons, the answer is no, and says what is missing.
+# With 20 seasons no policy is certified, and the error explains what is missing.
 
 few = [row for row in rows if row[0] < 20]
 try:

@@ -42,7 +42,7 @@ class Delivery(gymnasium.Env):
 
 
 # %%
-# Say what the environment does not know about itself: how long an episode is, and the bound. At most one thing may
+# Give what the environment does not declare: the length of an episode, and the bound. At most one thing may
 # break per episode, on average.
 
 world = ck.gym.GymWorld(Delivery(), constraints=[ck.at_most("broken", 1.0)], horizon=12)
@@ -52,14 +52,14 @@ world = ck.gym.GymWorld(Delivery(), constraints=[ck.at_most("broken", 1.0)], hor
 # -----
 #
 # ``cl-pri`` is our own algorithm and the default. It has no model of the environment, so there is no exact regret;
-# what was earned and what was missed is counted as it happens. The certificate at the end
+# the record has the observed rewards and shortfalls. The certificate at the end
 # holds with 95 % probability, however the policy was found.
 
 run = ck.learn(world, "cl-pri", episodes=4_000, seed=1)
 run
 
 # %%
-# The shortfall of the bound over the run. The algorithm repays on the way what it has missed.
+# The shortfall of the bound over the run, which the algorithm repays on the way.
 
 import matplotlib.pyplot as plt
 

@@ -20,11 +20,11 @@ ck.solve(cmdp)
 # The published algorithm, ours, and Triple-Q
 # -------------------------------------------
 #
-# Three seeds of 20,000 episodes each. The paper has millions; ``out="runs/..."`` keeps records, and the same call
+# Three seeds of 10,000 episodes each. The paper has millions; ``out="runs/..."`` keeps records, and the same call
 # continues after an interruption.
 
 algorithms = ["pri", "cl-pri", {"name": "triple-q", "preset": "authors"}]
-study = ck.bench({"synthetic": cmdp}, algorithms, episodes=20_000, seeds=3, executor="serial")
+study = ck.bench({"synthetic": cmdp}, algorithms, episodes=10_000, seeds=3, executor="serial")
 
 # %%
 # Regret and violation, exact, with the band over seeds:

@@ -99,7 +99,7 @@ import mylab.learners
 # --------------------------
 #
 # ``check_learner`` tests that it is blind to the model, does the same in pieces and after a resume, and plays only
-# allowed actions. It says nothing if all is well.
+# allowed actions. It raises an error if not.
 
 import cmdpkit as ck
 from cmdpkit.testing import check_learner

@@ -6,6 +6,7 @@ standard streams that work, and Ctrl-C ends it without a traceback while everyth
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have told us to ignore Ctrl-C
         signal.signal(signal.SIGINT, _interrupted)
     _open_streams()
+    gc.set_threshold(100_000)  # imports and compilation make many objects that live on; searching them takes time
     from cmdpkit.cli import app
 
     try:

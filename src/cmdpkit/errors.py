@@ -43,13 +43,13 @@ class CmdpkitError(ValueError):
 
 
 class InputWarning(UserWarning):
-    """Something in the input was understood although it was not said properly; the message says how it was taken."""
+    """Something in the input was ambiguous or irregular; the message explains how it was understood."""
 
     __module__ = "cmdpkit"
 
 
 class RoundingWarning(InputWarning):
-    """Probabilities in the input were rounded and had to be corrected; the message says by how much."""
+    """Probabilities in the input were rounded and had to be corrected; the message has the largest correction."""
 
     __module__ = "cmdpkit"
 

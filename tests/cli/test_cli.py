@@ -103,6 +103,9 @@ def test_bounds_can_be_changed_one_by_one_whatever_their_names() -> None:
     found = answer("solve", "queue", "--bound", "energy=1e3", "--bound", "backlog=15")
     assert [(c["name"], c["bound"]) for c in found["constraints"]] == [("energy", 1000.0), ("backlog", 15.0)]
     assert [c["binding"] for c in found["constraints"]] == [False, True]
+    refused = CliRunner().invoke(cli.app, ["solve", "queue", "--constraint", "energy<=3"])
+    assert refused.exit_code == 2 and "--bound NAME=VALUE changes the bound" in refused.stderr
+    assert "--bound" not in CliRunner().invoke(cli.app, ["show", "runs", "--constraint", "energy<=3"]).stderr
     (spaced,) = answer("solve", "streaming", "--bound", "fast link=4")["constraints"]
     assert (spaced["name"], spaced["bound"], spaced["slack"]) == ("fast link", 4.0, pytest.approx(0, abs=1e-9))
 
@@ -203,11 +206,11 @@ def test_a_policy_is_saved_exported_and_never_replaced_unasked() -> None:
     np.testing.assert_array_equal(ck.read_policy("best.json").pi, truth.pi)
     for to in cli.PolicyFormat:
         if to != "json":
-            assert run("export", "best.json", "--to", to).stdout == f"wrote best.{to}\n"
+            assert run("export", "best.json", f"best.{to}").stdout == f"wrote best.{to}\n"
     np.testing.assert_array_equal(ck.read_policy("best.csv").pi, truth.pi)
     assert run("export", "best.npz", "again.json").stdout == "wrote again.json\n"
     assert Path("again.json").read_bytes() == Path("best.json").read_bytes()
-    for again in (["export", "best.json", "--to", "csv"], ["solve", "queue", "--save-policy", "best.json"]):
+    for again in (["export", "best.json", "best.csv"], ["solve", "queue", "--save-policy", "best.json"]):
         refused = run(*again)
         assert (refused.exit_code, refused.stdout) == (1, "")
         assert "exists already; --force replaces it" in refused.stderr
@@ -245,8 +248,8 @@ def test_the_formats_offered_for_policies_are_those_that_can_be_written() -> Non
         ("solve folder.toml", "folder.toml"),
         ("convert queue model.xls", "unknown suffix '.xls'"),
         ("convert queue nowhere/model.toml", "nowhere/model.toml"),
-        ("export missing.json --to csv", "missing.json"),
-        ("export policy.md --to csv", "unknown suffix '.md'"),
+        ("export missing.json policy.csv", "missing.json"),
+        ("export policy.md policy.csv", "unknown suffix '.md'"),
     ],
 )
 def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(arguments: str, message: str) -> None:
@@ -275,8 +278,8 @@ def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(arguments: str, mes
         "tradeoff queue energy --points 0",
         "convert queue",
         "export policy.json",
-        "export policy.json other.csv --to md",
-        "export policy.json --to xls",
+        "export policy.json policy.xls",
+        "export policy.json --to csv",
         "report runs --out report.pdf",
     ],
 )

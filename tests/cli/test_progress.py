@@ -36,7 +36,7 @@ def test_no_row_is_wider_than_the_terminal_and_what_matters_most_stays(width):
     first, second = rows(watch, width)
     assert max(map(len, (first, second))) < max(width, 32)  # the title of the first row is never left out
     assert second.startswith("seed 3") and " 45 %" in second
-    least = {" 0:05 left": 30, "regret 1,230": 40, "exploring": 60, "━": 80, "violation -12.3 0.5": 100, "100/s": 100}
+    least = {" 0:05 left": 30, "regret 1,230": 40, "exploring": 60, "━": 80, "violation -12.3  0.5": 100, "100/s": 100}
     assert [text in second for text in least] == [width >= columns for columns in least.values()]
 
 

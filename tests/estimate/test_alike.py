@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cmdpkit.estimate.alike import compared, new_records
+from cmdpkit.estimate.alike import compared, new_records, several_marks
 
 
 def records(rng, n, p):
@@ -51,3 +51,13 @@ def test_constants_that_differ_are_certain_and_equal_ones_are_no_evidence():
     n = np.full((3, 2), 50)
     assert compared(records(rng, n, np.ones((3, 2)))).p == 1.0
     assert compared(records(rng, n, np.array([[1.0, 1.0], [0.0, 1.0], [1.0, 1.0]]))).p < 1e-12
+
+
+@pytest.mark.parametrize("S", [2, 3, 4, 5, 8, 21, 100])
+def test_a_shift_towards_any_state_shows_in_the_marks(S):
+    """Random marks are 1/2 in the mean over all states, and no state has such a mark: it would hide a shift."""
+    order, *drawn = several_marks(S)
+    assert order.tolist() == np.linspace(0, 1, S).tolist()
+    assert np.abs(np.array(drawn) - 0.5).min() > 1 / 6
+    assert len({*drawn[0]}) == S and 0 <= np.min(drawn) <= np.max(drawn) <= 1
+    assert [int((x > 0.5).sum()) for x in drawn] == [S // 2] * 2

@@ -232,7 +232,7 @@ def test_that_nothing_ever_failed_is_no_promise_that_nothing_can():
     """200 visits in the half that tests: a failure of 3.0 / 200 is as likely to stay unseen there as 5 %."""
     found = failing(400, 0, 0.013)
     assert found.notes[0] == ("failures is 0 in all 400 rows, so its range is unknown; a range of 1 is assumed")
-    with pytest.raises(ck.NoPromise, match="room for what never happened in this log"):
+    with pytest.raises(ck.NoPromise, match="room for events that never happened in this log"):
         found.solve()
     assert failing(400, 0, 0.03).solve().utilities[0].high > 3.0 / 200
 

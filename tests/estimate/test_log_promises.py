@@ -230,7 +230,7 @@ def test_the_bound_that_is_named_is_one_that_stands_in_the_way():
 
 def test_without_variation_there_is_no_forecast():
     rows = trap_rows(10, 0.0, 60, np.random.default_rng(0))
-    with pytest.raises(ck.NoPromise, match="does not tell how many episodes would be enough") as no:
+    with pytest.raises(ck.NoPromise, match="number of episodes that would be enough is unknown") as no:
         trap_log(rows, 10, 0.01, states="complete").solve()
     assert no.value.episodes is None
 

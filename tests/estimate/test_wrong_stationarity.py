@@ -101,6 +101,9 @@ def test_a_gymnasium_world_of_which_nothing_is_declared_says_what_it_assumes_and
     assert "learned assuming that nothing depends on the step (GymWorld(..., stationary=False) otherwise)" in run.notes
     noticed = any("different consequences at different steps" in note for note in run.notes)
     assert noticed == (at_end > 0) and (run.certificate is None) == noticed
+    changes = [note for note in run.notes if "the process changes" in note]  # what differs is the step, not the time
+    assert changes == [note for note in run.notes[-1:] if note.startswith("that the steps differ may be why")]
+    assert len(changes) == noticed
     if not noticed:
         assert "assuming that nothing depends on the step" in run.certificate.sentence
         assert run.certificate.to_dict()["assuming"].startswith("nothing depends on the step")

@@ -145,8 +145,25 @@ def test_a_solve_that_crashed_continues_to_the_same_bytes(name, request, tmp_pat
             file.write('{"price": [1.0')  # a line that was being written
         again = ck.solve(model, folder=folder)
         assert bits(again) == whole
+    kept = sorted(x.name for x in folder.iterdir())
+    journal, text = folder / "journal.jsonl", (folder / "journal.jsonl").read_text()
+    for older in (text.replace('"cmdpkit": "', '"cmdpkit": "0.1', 1), text.replace('"cmdpkit"', '"other"', 1)):
+        journal.write_text(older)
+        with pytest.raises(ck.CmdpkitError, match=r"begun with .* continue with the version that began it"):
+            ck.solve(model, folder=folder)
+        assert journal.read_text() == older
+    journal.write_text(text)
+    assert sorted(x.name for x in folder.iterdir()) == kept
     with pytest.raises(ck.CmdpkitError, match="another model"):
         ck.solve(model.with_bounds(**{model.constraints[0].name: 3.0}), folder=folder)
+
+
+def test_actions_of_a_horizon_are_mapped_from_the_folder(queue, tmp_path):
+    parts = ck.solve(queue, folder=tmp_path / "kept").policy.parts
+    for part, plain in zip(parts, ck.solve(queue).policy.parts, strict=True):
+        assert isinstance(part.choice.base, np.memmap)
+        assert np.array_equal(part.choice, plain.choice)
+    assert len(list((tmp_path / "kept").glob("actions-*.bin"))) == len(parts)
 
 
 def test_after_an_interrupt_the_best_so_far_is_returned(stock):
@@ -201,56 +218,6 @@ def test_rounding_counts_values_that_are_large_far_from_the_start(stock):
     near, far = sweeps.rounding(np.eye(2), np.ones(2)), sweeps.rounding(np.eye(2), np.array([1e9, 1.0]))
     assert far[0] > 1e8 * near[0]
     assert far[1] == near[1]
-
-
-def leaves(x, a, e):
-    return (x[0] + e,), 0.5
-
-
-def misses(x, a, e):
-    return x, 0.5 if x[0] != 2 else 0.4
-
-
-def nowhere(x, a, e):
-    return x, np.nan if x[0] == 3 else 0.5
-
-
-def unknown(x, a, e):
-    return undefined_name(x), 0.5  # noqa: F821
-
-
-def stays(x, a, e):
-    return x, 0.5
-
-
-def one(x, a):
-    return (1.0,)
-
-
-def made(step, space=(4,), collect=one, **more):
-    return ck.EventModel(space, ["go", "stop"], 2, step, collect, start=(0,) * len(space), discount=0.9, **more)
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda: made(leaves), r"state \(3,\), action 'go' \(index 0\), event 1 leads outside .* the space is \(4,\)"),
-        (lambda: made(misses), r"state \(2,\), action 'go' .* sum to 0.8"),
-        (lambda: made(nowhere), r"state \(3,\), .*, event 0 has a probability that is negative or not a number"),
-        (lambda: made(unknown), r"step does not compile: NameError: .*undefined_name.* \(line \d+ of .*numba.njit"),
-        (lambda: made(lambda x, a, e: (x, 0.5, 1)), r"step returns .*, expected \(x_next, p\), .* \(line \d+ of"),
-        (lambda: made(stays, collect=lambda x, a: (np.inf,)), "collects a signal that is not a finite number"),
-        (lambda: made(stays, collect=lambda x, a: (1.0, 2.0)), "expected a tuple of 1 numbers"),
-        (lambda: made(stays, collect=lambda x, a: (1e308,)), "values are not finite in state"),
-        (lambda: made(stays, allowed=lambda x, a: x[0] != 1), r"state \(1,\) has no action"),
-        (lambda: made(stays, space={"u": 4, "v": 2}, allowed=lambda x, a: x[0] != 1), r"\(u=1, v=0\) has no action"),
-        (lambda: made(stays, space=(10**10, 10**10)), r"at most 2\*\*62; merge coordinates"),
-        (lambda: made(lambda x, a, e: (x, 0.5), space=(10**6, 10**6)), "GB for its tables, and this machine has"),
-    ],
-)  # fmt: skip
-def test_bad_models_are_refused_with_place_and_remedy(make, told):
-    with pytest.raises(ck.CmdpkitError, match=told):
-        ck.solve(make())
 
 
 @pytest.mark.parametrize(
@@ -320,6 +287,9 @@ def test_ranks_and_threads_give_the_same_bytes(tmp_path):
     assert command(tmp_path, "--threads", "2", "--controller", "c1") == alone
     for ranks in (2, 3):
         assert command(tmp_path, "--ranks", "--controller", f"c{ranks}", ranks=ranks) == alone
+    one = command(tmp_path, "--one-policy", "--controller", "o0")
+    assert command(tmp_path, "--one-policy", "--ranks", "--controller", "o2", ranks=2) == one
+    assert (tmp_path / "o2" / "actions-0.npy").read_bytes() == (tmp_path / "o0" / "actions-0.npy").read_bytes()
     files = sorted((tmp_path / "c0").glob("*.npy"))
     for other in ("c1", "c2", "c3"):
         assert [x.read_bytes() for x in files] == [(tmp_path / other / x.name).read_bytes() for x in files]

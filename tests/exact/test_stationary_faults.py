@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import stationary_rational as rational
+from scipy.sparse import csr_array
 from stationary_adversarial import examine, instance, made_of
 from stationary_oracle import optimum
 
@@ -292,3 +293,83 @@ def test_a_full_buffer_is_emptied_as_rarely_as_the_bound_allows(buffer):
     assert found.attained and found.gap <= 1e-9 * found.value
     again = ck.evaluate(cmdp, found.policy)
     assert again.v == found.value and again.w[0] <= 3 + found.tolerance[0]
+
+
+def settling() -> ck.CMDP:
+    """From the first state a run settles in the second or in the third; the second costs 1 at every step."""
+    P = [[[0.0, 0.5, 0.5]], [[0.0, 1.0, 0.0]], [[0.0, 0.0, 1.0]]]
+    bound = ck.at_most("g", 0.0, [[1.0], [1.0], [0.0]])
+    return ck.CMDP(P, [[0.0], [1.0], [2.0]], mu=[0.2, 0.0, 0.8], criterion="average", constraints=[bound])
+
+
+def apart(discount: float) -> ck.CMDP:
+    """Two of eight states follow each other, and one of them costs 9 a step; all others are never left."""
+    P = np.eye(8)
+    P[1, [1, 3]], P[3, [1, 3]] = [0.3, 0.7], [0.9, 0.1]
+    bound = ck.at_most("g", 0.0, 9.0 * np.eye(8)[3][:, None])
+    return ck.CMDP(P[:, None], np.zeros((8, 1)), mu=np.full(8, 1 / 8), discount=discount, constraints=[bound])
+
+
+@pytest.mark.parametrize("model", [settling(), apart(0.9999), apart(0.999999)])
+def test_the_only_policy_may_lie_exactly_on_its_bound(model):
+    """Its total is known up to an error, for which a range of nothing leaves no room."""
+    ((value, total),) = rational.Model(model).points()
+    solution = ck.solve(model.with_bounds(g=float(-total)))
+    assert solution.value == pytest.approx(float(value), rel=1e-12)
+    assert solution.utilities == pytest.approx([float(-total)], rel=1e-12)
+    assert solution.tolerance[0] < 1e-10 * float(-total)
+    with pytest.raises(ck.Infeasible):
+        ck.solve(model.with_bounds(g=float(-total) * (1 - 1e-9)))
+
+
+# A board on which a policy may have two basins that it leaves once in 1e20 steps or more.
+
+MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
+
+
+def board(side, slip, seed):
+    """P [S, A, S], rewards and costs [S, A] of a walk that slips to either side, on a board with walls."""
+    rng, places = np.random.default_rng(seed), np.argwhere(np.ones((side, side)))
+    P = np.zeros((side * side, 4, side * side))
+    for a in range(4):
+        for b, share in ((a, 1 - slip), *((b, slip / 2) for b in range(4) if a // 2 != b // 2)):
+            to = np.clip(places + MOVES[b], 0, side - 1)
+            P[np.arange(side * side), a, to[:, 0] * side + to[:, 1]] += share
+    return P, rng.random((side * side, 4)), rng.random((side * side, 4))
+
+
+def averages(P, x, sweeps=4_000):
+    """A lower and an upper bound on the best long-run average of x [S, A], by relative value iteration."""
+    S, A = x.shape
+    rows, h = csr_array(P.reshape(S * A, S)), np.zeros(S)
+    for _ in range(sweeps):
+        change = (x + (rows @ h).reshape(S, A)).max(axis=1) - h
+        h = h + 0.9 * (change - change[0])
+    return change.min(), change.max()
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_averages_on_a_board_are_those_of_relative_value_iteration(seed):
+    """The values of seed 0 were -2.7e9 once, and those of seed 4 had a gap of 4e15."""
+    P, r, _ = board(31, 0.15, seed)
+    low, high = averages(P, r)
+    found = ck.solve(ck.CMDP(P, r, criterion="average"))
+    assert high - low < 1e-9 and low - 1e-9 <= found.value <= high + 1e-9
+    assert found.gap <= 1e-9 and found.ended == "optimal"
+
+
+def test_a_bound_on_a_board_is_met_at_the_value_that_its_price_proves():
+    """The cost was -0.2 once, though no step costs less than 0."""
+    P, r, cost = board(31, 0.15, 0)
+    found = ck.solve(ck.CMDP(P, r, criterion="average", constraints=[ck.at_most("cost", 0.4, cost)]))
+    low, high = averages(P, r + found.shadow_prices[0] * (0.4 - cost))
+    assert found.shadow_prices[0] > 0 and low - 1e-9 <= found.value <= high + 1e-9
+    assert found.gap <= 1e-9 and found.ended == "optimal" and found.utilities[0] <= 0.4 + found.tolerance[0]
+    assert found.tolerance[0] <= 1e-9
+
+
+def test_an_answer_with_a_gap_is_not_called_optimal(monkeypatch):
+    monkeypatch.setattr("cmdpkit.exact.solver.MAX_OPTIMAL_GAP", 0.0)
+    found = ck.solve(ck.load("machine-two"))
+    assert found.gap > 0 and found.ended == "precision" and found.complete
+    assert "Double precision proves no more" in str(found) and "optimal" not in str(found)

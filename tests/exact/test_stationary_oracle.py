@@ -1,5 +1,6 @@
 """Discounted, long-run and total problems against SciPy's linear programs, exact fractions and definitions."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,7 @@ from stationary_oracle import bounded, exact_discounted, model_of, optimum, rand
 import cmdpkit as ck
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.exact.stationary.careful import improve
+from cmdpkit.exact.stationary.careful import elimination_error, improve
 
 CRITERIA = [("discounted", 0.5), ("discounted", 0.95), ("discounted", 0.9999), ("average", 1.0)]
 BATCH = 20
@@ -187,3 +188,19 @@ def test_signals_that_vary_little_are_solved_to_the_same_precision():
     answer = ck.solve(bounded(model_of(P, r, g, np.ones(1), "average"), [-1.00000000078]))
     assert answer.value == pytest.approx(19 / 32, abs=1e-6)
     assert answer.utilities[0] >= -1.00000000078 - 1e-15
+
+
+# -- rounding in elimination -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("S", [3, 200, 400])
+def test_the_error_of_elimination_counts_products_of_roundings(S):
+    """k roundings that all go the worst way, in the value and, the other way, in that of the absolute signal."""
+    u, k = 2.0**-53, S * (S + 1) * (2 * S + 1) // 3 + 4 * S * (S + 1) + 6 * S  # the sum of (2n + 2) (n + 3)
+    grown, shrunk = math.expm1(-k * math.log1p(-u)), math.exp(k * math.log1p(-u))
+    assert grown <= elimination_error(S) * shrunk <= (1 + 2 * k * u) * grown + 1e-30
+    if S == 3:
+        worst = 1 / (1 - Fraction(1, 2**53)) ** 94
+        assert worst - 1 <= Fraction(elimination_error(3)) / worst
+    if S == 400:
+        assert grown > k * u * (1 + 1e-9), "to first order and raised by 1e-9 is too little here"

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -149,24 +148,6 @@ def test_a_failure_is_forgotten_when_the_run_succeeds(tmp_path, monkeypatch):
         assert len(grid(tmp_path, episodes=100, seeds=1).failures) == 1
     study = grid(tmp_path, episodes=100, seeds=1)
     assert len(study) == 1 and not study.failures and not store.load_failures(tmp_path)
-
-
-def test_ctrl_c_is_heeded_even_if_a_library_swallows_it_inside_a_run(tmp_path, monkeypatch):
-    first = threading.Lock()
-
-    def swallow(*args, **kwargs):
-        if not first.acquire(blocking=False):  # a second Ctrl-C could come when the handler of the test is gone
-            raise KeyboardInterrupt
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            raise RuntimeError("query interrupted") from None
-
-    monkeypatch.setattr("cmdpkit.running.playing.play", swallow)
-    handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        grid(tmp_path)
-    assert not store.load_failures(tmp_path) and signal.getsignal(signal.SIGINT) is handler
 
 
 def test_models_of_your_own_travel_to_other_processes_and_are_kept(tmp_path):
@@ -372,7 +353,7 @@ def test_report_writes_one_file_and_replaces_only_its_own(experiment):
 def test_progress_from_another_process_is_what_the_run_measured():
     """Everything that a report holds arrives, through text, as it was sent."""
     seen = []
-    record = ck.learn("paper/synthetic", "pac", episodes=3000, seed=2, progress=seen.append)
+    record = ck.learn("paper/synthetic", "pac", episodes=3000, seed=2, readings=[1500], progress=seen.append)
     at = next(x for x in reversed(seen) if x.latest is not None)
     found = jobs.unpacked(json.loads(json.dumps(jobs.packed(at))), {record.run.key: record.run})
     assert at.latest is not None and found.latest == at.latest == found.certificate()

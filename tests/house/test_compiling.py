@@ -75,7 +75,8 @@ def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypa
     meter.on_start(begins(step.occupy.plain))
     parts = len(parts_of(steps.flow.plain, ()))
     assert parts > 4
-    assert first(80) == f"0:00  solve queue  compiling function 2 of {parts}  (first time only)"
+    assert first(80) == f"0:00  solve queue  compiling 2 of {parts}  (first time only)"
+    assert first(38) == f"0:00  solve queue  compiling 2 of {parts}", "half of a narrow terminal has room for it"
     assert first(30) == "0:00  solve queue"
     meter.on_end(None)
     meter.on_end(None)
@@ -96,7 +97,7 @@ def test_without_a_terminal_a_note_says_once_that_something_is_compiled_for_long
     meter._began -= lines.before_note
     assert lines.added(now + 3.0) == ["compiling, first time only: later commands load it from disk"]
     assert lines.added(now + 4.0) == []
-    assert lines.added(now + 11.0) == ["0:11, solve queue, compiling function 1 of 1, (first time only)"]
+    assert lines.added(now + 11.0) == ["0:11, solve queue, compiling 1 of 1, (first time only)"]
 
 
 def test_an_unknown_algorithm_is_named():

@@ -356,7 +356,7 @@ def test_fresh_episodes_give_the_true_means_of_a_policy_in_their_intervals(proje
 def test_an_evaluation_counts_for_nothing_and_is_shown(project):
     world = GymRecipe("my_places:world").make()
     record = ck.learn(world, "triple-q", episodes=30)
-    assert world.tally().episodes == 30 and record.curves["episode"][-1] == 30
+    assert world.tally().length == 30 and record.curves["episode"][-1] == 30
     shown = run("learn", "my_places:world", "--algo", "triple-q", "--episodes", 30)
     assert "1,000 fresh episodes of it: value 4, 95 % interval 4 to 4" in shown.stdout
     answer = json.loads(run("learn", "my_places:world", "--algo", "triple-q", "--episodes", 30, "--json").stdout)

@@ -77,7 +77,7 @@ def test_logs(planted):
 def test_records_studies_reports_and_failures(planted):
     record = make_record("paper/synthetic", "triple-q", 0)
     run = dataclasses.replace(record.run, env="planted:make", algo=NAME, preset=NAME)
-    record = dataclasses.replace(record, run=run, notes=(NAME,), phases=((NAME, 0),), explanation={NAME: NAME})
+    record = dataclasses.replace(record, run=run, notes=(NAME,), phases=((NAME, 0),), internals={NAME: NAME})
     save_record(record, "runs")
     save_failure(dataclasses.replace(run, seed=7), NAME, "runs")
     save_order("runs", [], NAME)

@@ -146,12 +146,13 @@ def test_renormalise_divides_rounded_rows_by_their_sum(tmp_path):
     assert cmdp.r[0, 0, 0] == pytest.approx(6)
 
 
-def test_examples_of_the_guide_are_valid_and_describe_one_model(tmp_path):
-    guide = (Path(__file__).parents[2] / "docs" / "guide" / "files.md").read_text(encoding="utf-8")
+def test_examples_of_the_pages_are_valid_and_describe_one_model(tmp_path):
+    docs = Path(__file__).parents[2] / "docs"
     models = []
-    for kind in ("toml", "json", "csv"):
+    for kind, page in (("toml", "guide"), ("json", "reference"), ("csv", "guide")):
+        text = (docs / page / "files.md").read_text(encoding="utf-8")
         path = tmp_path / f"model.{kind}"
-        path.write_text(guide.split(f"```{kind}\n")[1].split("```")[0], encoding="utf-8")
+        path.write_text(text.split(f"```{kind}\n")[1].split("```")[0], encoding="utf-8")
         models.append(read_model(path))
     assert_same(models[0], models[1])
     assert_same(models[0], models[2])

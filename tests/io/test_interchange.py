@@ -1,5 +1,6 @@
 """Models in the files of PRISM, Storm and the unified Markov binary format, there and back, and what they mean."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
+from cmdpkit.io.formats import prism, umb
 
 # A machine that is kept or repaired, by hand in PRISM's format: keeping it earns 1 (2 where it stays good), and it
 # breaks with probability 0.25; repairing costs one hour of work.
@@ -32,11 +34,11 @@ def written(folder: Path, **changed: str) -> Path:
     return folder / "m.tra"
 
 
-def read(folder: Path, **changed: str) -> ck.CMDP:
+def read(folder: Path, start=None, **changed: str) -> ck.CMDP:
     path = written(folder, **changed)
     rewards = {"money": [folder / "m.srew", folder / "m.trew"], "work": folder / "work.rew"}
     bound = [ck.at_most("work", 0.5)]
-    return ck.read_explicit(path, rewards=rewards, reward="money", constraints=bound, horizon=4)
+    return ck.read_explicit(path, rewards=rewards, reward="money", constraints=bound, start=start, horizon=4)
 
 
 @pytest.mark.parametrize("states", [[7, 3], ["a b", "c"], [(0, 1), (1, 0)], [-1, 0]], ids=str)
@@ -121,7 +123,11 @@ BAD = {
     ),
     "a start beyond counting": ({"m.lab": f'0="init"\n{"9" * 400}: 0\n'}, r"m\.lab:2: .*, expected a state below 2"),
     "a digit of another script": ({"m.tra": TRA.replace("0 0 1", "0 0 ²")}, r"m\.tra:3: '²', expected a whole number"),
-    "several starts": ({"m.lab": '0="init"\n0: 0\n1: 0\n'}, r"2 initial states; say how likely each is: start="),
+    "several starts": (
+        {"m.lab": '0="init"\n0: 0\n1: 0\n'},
+        r"m\.tra: .* in m\.lab names 2 initial states \('good', 'broken'\), and not how likely .* start=",
+    ),
+    "no start": ({"m.lab": '0="init"\n'}, r"m\.tra: .* in m\.lab names no initial state, .* give one: start="),
 }
 
 
@@ -129,6 +135,25 @@ BAD = {
 def test_broken_files_are_refused_with_place_value_and_rule(tmp_path, changed, said):
     with pytest.raises(ck.CmdpkitError, match=said):
         read(tmp_path, **changed)
+
+
+@pytest.mark.parametrize(("start", "mu"), [({"good": 0.25, "broken": 0.75}, [0.25, 0.75]), ("broken", [0.0, 1.0])])
+@pytest.mark.parametrize("suffix", [".tra", ".umb"])
+def test_a_start_that_is_given_settles_what_several_initial_states_leave_open(start, mu, suffix, tmp_path):
+    if suffix == ".tra":
+        cmdp = read(tmp_path, start, **{"m.lab": '0="init"\n0: 0\n1: 0\n'})
+    else:
+        model = replace(prism.explicit_of(read(tmp_path)), start=[0, 1])
+        with (tmp_path / "m.umb").open("wb") as file:
+            umb.write(model, file)
+        with pytest.raises(
+            ck.CmdpkitError, match=r"m\.umb: state-is-initial\.bin names 2 initial states \(0, 1\), and"
+        ):
+            ck.read_explicit(tmp_path / "m.umb", reward="reward", horizon=4)
+        numbers = {"good": 0, "broken": 1}
+        given = {numbers[name]: p for name, p in start.items()} if isinstance(start, dict) else numbers[start]
+        cmdp = ck.read_explicit(tmp_path / "m.umb", reward="reward", start=given, horizon=4)
+    assert cmdp.mu.tolist() == mu
 
 
 def test_unknown_structures_and_files_without_any_are_refused(tmp_path):

@@ -169,7 +169,7 @@ def test_episode_k_of_c_ucrl_has_k_times_h_steps_of_which_the_first_h_explore():
         explored.append(np.array_equal(learner.behaviour()[0], uniform))
         learner.walk(walk, rng, 1)
     assert explored == [True] * 10 + [False] * 5 + [True] * 5 + [False] * 10 + [True] * 5 + [False] * 15 + [True] * 5
-    assert learner.explain()["episodes"] == 5
+    assert learner.internals()["episodes"] == 5
 
 
 def test_the_plausible_set_of_c_ucrl_fails_as_seldom_as_the_paper_says():
@@ -261,7 +261,9 @@ def test_the_theory_of_triple_qa_names_vacuous_constants():
 
 def test_the_theory_of_ucrl_cmdp_plans_at_fixed_intervals():
     learner, _, _ = after("ucrl-cmdp", "machine-two", 64, preset="theory")
-    assert learner.explain()["plans"] == 64 // 4 + 1  # epochs of 64^(1/3) = 4 steps, and one that begins after the last
+    assert (
+        learner.internals()["plans"] == 64 // 4 + 1
+    )  # epochs of 64^(1/3) = 4 steps, and one that begins after the last
 
 
 def test_ucrl_cmdp_believes_in_the_best_kernel_of_its_box():

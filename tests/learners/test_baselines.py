@@ -138,7 +138,7 @@ class Told(Learner):
     def last(self, signals):
         pass
 
-    def explain(self):
+    def internals(self):
         return {"slack": self.slack}
 
 
@@ -147,6 +147,6 @@ def test_a_run_that_stops_by_a_rule_is_told_the_baseline_that_was_given(tmp_path
     mine = solve(load("paper/synthetic").with_bounds(utility=2.05)).policy
     asked = {"stop": 20, "seeds": [0], "baseline": mine}
     (alone,), (kept,) = (learn_many("paper/synthetic", Told, **asked, out=out) for out in (None, tmp_path))
-    assert alone.explanation == kept.explanation == {"slack": pytest.approx(0.05)}
+    assert alone.internals == kept.internals == {"slack": pytest.approx(0.05)}
     with pytest.raises(CmdpkitError, match="call learn again with the same baseline and a later stop="):
         continue_run(kept, episodes=10)

@@ -108,18 +108,18 @@ def test_a_run_that_is_short_for_its_problem_says_how_long_it_should_be():
     assert not any("few for" in note for note in learn("paper/synthetic", "cl-pri", episodes=1000).notes)
 
 
-def test_an_explanation_names_states_and_actions_and_speaks_in_the_users_units():
+def test_internals_name_states_and_actions_and_speak_in_the_users_units():
     plain = ck.load("paper/synthetic")
     names = {"states": ["calm", "busy", "lost"], "action_names": ["rest", "serve", "call"]}
     named = ck.CMDP(plain.P, plain.r, plain.g, [2.0], mu=plain.mu, **names)
     wide = ck.CMDP(plain.P, plain.r, 40 * plain.g, [80.0], mu=plain.mu, **names)
     run, other = (learn(cmdp, "cl-pri", episodes=3000, seed=7) for cmdp in (named, wide))
-    drawn = run.explanation["stochastic decisions"]
+    drawn = run.internals["stochastic decisions"]
     assert {(d["step"], d["state"], d["action"]) for d in drawn} == {
         (d.step, d.state, a) for d in run.decisions for a in d.probabilities
     }
-    assert "state calm, action serve" in run.explain() and "index" not in run.explain()
-    [margin], [wide_margin] = (r.explanation["margin of the returned policy"] for r in (run, other))
+    assert "state calm, action serve" in run.internals_text() and "index" not in run.internals_text()
+    [margin], [wide_margin] = (r.internals["margin of the returned policy"] for r in (run, other))
     assert wide_margin == pytest.approx(40 * margin, rel=0.6) and margin > 0  # in steps of half a standard error
 
 

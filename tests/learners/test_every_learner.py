@@ -125,7 +125,7 @@ def test_the_meter_is_told_every_policy_that_a_learner_of_plain_numpy_plays():
             state, learner = learner.state(), Mine(Spec.of(cmdp, n))
             learner.restore(state)
     tally = source.meter.tally()
-    assert tally.episodes == n
+    assert tally.length == n
     np.testing.assert_allclose([tally.weak.regret, *tally.weak.violation], regret, rtol=1e-9)
 
 

@@ -220,7 +220,7 @@ def test_very_short_runs_end_with_a_policy_and_say_that_they_are_short(K):
     learner, _ = finished(cmdp, K)
     Policy.of(cmdp, learner.recommend())
     assert "is short for" in learner.notes[0]
-    json.dumps(learner.explain())
+    json.dumps(learner.internals())
 
 
 def test_it_may_be_run_beyond_the_episodes_it_was_made_for():
@@ -277,7 +277,7 @@ def test_the_policy_handed_over_clears_its_bounds_by_the_margin_that_its_own_dat
 def test_the_account_is_plain_bounded_and_tells_phases_decisions_and_doubts():
     cmdp = envs.build("random", S=12, A=4, H=5, N=2, conflict=0.5, seed=1)
     learner, _ = finished(cmdp, 60_000)
-    told, pi = learner.explain(), learner.recommend()
+    told, pi = learner.internals(), learner.recommend()
     text = json.dumps(told)
     assert len(text) < 100_000
     assert json.loads(text) == told

@@ -148,7 +148,7 @@ def test_where_the_slack_is_large_safe_algorithms_leave_the_baseline_and_stay_sa
         learner = make(algo, cmdp, K, preset="theory", **start)
         tally = played(learner, cmdp, K, seed)
         assert (tally.strong.violation == 0).all()
-        assert learner.explain()["baseline_episodes"] < K / 2
+        assert learner.internals()["baseline_episodes"] < K / 2
         assert tally.weak.regret < 0.9 * always
 
 

@@ -63,16 +63,16 @@ def test_plans_are_made_at_doublings_or_before_every_episode():
     doubling, every = (make("opt-cmdp", cmdp, 500, replan=replan) for replan in ("doubling", "episode"))
     played(doubling, cmdp, 500)
     played(every, cmdp, 500)
-    assert every.explain()["plans"] == 500
-    assert doubling.explain()["plans"] <= 27 * (1 + math.log2(500))
-    assert doubling.explain()["plans"] < 250
+    assert every.internals()["plans"] == 500
+    assert doubling.internals()["plans"] <= 27 * (1 + math.log2(500))
+    assert doubling.internals()["plans"] < 250
 
 
 def test_impossible_bounds_are_warned_about():
     cmdp = synthetic(rho=2.5)  # at most 2.09 can be had
     learner = make("opt-cmdp", cmdp, 3000, deterministic=True)
     learner.run(Source.of(cmdp), stream(0), 3000)
-    assert learner.explain()["infeasible_plans"] > 0
+    assert learner.internals()["infeasible_plans"] > 0
     assert learner.warnings() and "impossible" in str(learner.warnings()[0])
     assert make("opt-cmdp", cmdp, 3000).warnings() == ()
 
@@ -100,7 +100,7 @@ def test_a_margin_that_no_policy_clears_is_said():
     learner = make("opt-cmdp", cmdp, 500, deterministic=True)
     learner.run(Source.of(cmdp), stream(1), 500)
     assert any("may miss constraint 1 by up to" in str(said) for said in learner.warnings())
-    assert learner.explain()["margin of the returned policy"][0] > 0
+    assert learner.internals()["margin of the returned policy"][0] > 0
 
 
 def test_opsrl_tries_what_its_baseline_never_does():

@@ -74,7 +74,7 @@ def test_all_branches_of_the_algorithms_are_those_of_the_transcription():
         assert np.array_equal(learner.pruning.D, D)
         assert learner.refinement.alpha == pytest.approx(alpha, abs=1e-9)
         assert learner.recommend() == pytest.approx(policy, abs=1e-12)
-        tests = learner.explain()["tests"]
+        tests = learner.internals()["tests"]
         sizes.add(len(alpha))
         kinds |= {(test["test"], test["passed"]) for test in tests}
         votes |= {test["votes"] for test in tests}

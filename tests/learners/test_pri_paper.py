@@ -13,7 +13,7 @@ from cmdpkit.learners.pri.refine import IDENTIFY
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.random import stream
 from instances import synthetic
-from pri_instance import ONE_SIDED, easy, support
+from pri_instance import easy, support
 
 pytestmark = pytest.mark.compiled
 
@@ -90,12 +90,14 @@ def test_comparison_spares_one_of_two_equal_actions():
         "tol_value": 0.07,
         "tol_utility": 0.05,
         "eps_rho": 0.0,
+        "band": False,
+        "floor": 0.05,
     }
     spec = Spec.of(cmdp, 400_000)
     episodes = {"run_episodes": 2000, "compare_episodes": 2000, "prune_max": 300_000}
-    learner = PRI(spec, preset="printed", runs=2, **episodes, **ONE_SIDED, **changes)
+    learner = PRI(spec, preset="printed", runs=2, **episodes, **changes)
     learner.run(Source.of(cmdp), stream(2), 400_000)
-    D, tests = learner.pruning.D, learner.explain()["tests"]
+    D, tests = learner.pruning.D, learner.internals()["tests"]
     assert learner.warnings() == () and not learner.pruning.untested.any()
     assert D.sum(axis=-1).tolist() == [[2, 1], [1, 1]]
     assert D[0, 0].reshape(2, 3).any(axis=0).tolist() == [True, True, False]
@@ -111,7 +113,7 @@ def test_votes_are_counted_until_the_majority_is_certain():
     changes = {"compare": True, "votes": 5, "early_stop": False, "tol_value": 0.07, "tol_utility": 0.05, "eps_rho": 0.0}
     learner = PRI(Spec.of(cmdp, 400_000), preset="printed", **changes, compare_episodes=2000)
     learner.run(Source.of(cmdp), stream(3), 100_000)
-    tests = learner.explain()["tests"]
+    tests = learner.internals()["tests"]
     assert tests and all(3 <= sum(int(x) for x in test["votes"].split()[::2]) <= 5 for test in tests)
     assert all(("3 yes" in test["votes"]) == test["passed"] for test in tests)
     assert np.array_equal(learner.pruning.D, support(cmdp))
@@ -129,7 +131,7 @@ def test_pruning_that_runs_out_of_episodes_keeps_what_it_has_not_tested_and_says
 @pytest.mark.long
 def test_an_infeasible_problem_is_reported_and_played_as_well_as_possible():
     cmdp = easy(rho=1.5)
-    learner = PRI(Spec.of(cmdp, 200_000), preset="printed", eps_rho=0.0, **ONE_SIDED)
+    learner = PRI(Spec.of(cmdp, 200_000), preset="printed", eps_rho=0.0, band=False, floor=0.005)
     learner.run(Source.of(cmdp), stream(1), 200_000)
     said = " ".join(map(str, learner.warnings()))
     assert "the bound may be impossible" in said and "miss constraint 1 by 0.25" in said
@@ -143,7 +145,7 @@ def test_two_constraints_and_none_and_a_single_surviving_policy():
     two = ck.CMDP(np.full((2, 2, 3, 2), 0.5), r, g, np.zeros(2), [0.5, 0.5])
     best = [float(ck.solve(ck.CMDP(two.P, x, mu=two.mu)).value) for x in two.g]
     two = two.with_bounds(**{c.name: 0.8 * b for c, b in zip(two.constraints, best, strict=True)})
-    learner = PRI(Spec.of(two, 600_000), preset="printed", eps_rho=0.001, **ONE_SIDED)
+    learner = PRI(Spec.of(two, 600_000), preset="printed", eps_rho=0.001, band=False, floor=0.02)
     learner.run(Source.of(two), stream(1), 600_000)
     values = ck.evaluate(two, ck.Policy.of(two, learner.recommend()))
     assert values.v == pytest.approx(ck.solve(two).value, abs=0.02)
@@ -197,7 +199,7 @@ def test_a_run_can_be_cut_and_resumed_anywhere_without_changing_a_bit(preset, ch
     assert np.concatenate(rewards).tobytes() == whole.reward.tobytes()
     assert rng.tobytes() == cut_rng.tobytes()
     assert cut.recommend().tobytes() == learner.recommend().tobytes()
-    assert cut.explain() == learner.explain() and cut.phases() == learner.phases()
+    assert cut.internals() == learner.internals() and cut.phases() == learner.phases()
     for name, array in learner.state().items():
         assert array.tobytes() == cut.state()[name].tobytes(), name
     for name, array in source.meter.state().items():
@@ -233,9 +235,9 @@ def test_driven_step_by_step_it_learns_the_same_to_the_bit(changes):
 def test_its_account_names_thresholds_actions_policies_and_weights():
     cmdp = easy()
     learner = PRI(Spec.of(cmdp, 300_000), preset="printed", eps_rho=0.01)
-    assert learner.phases() == () and learner.explain()["actions"]["now"] == 12
+    assert learner.phases() == () and learner.internals()["actions"]["now"] == 12
     returns = learner.run(Source.of(cmdp), stream(1), 300_000)
-    told = learner.explain()
+    told = learner.internals()
     assert told["tightening"] == [0.01] and told["actions"] == {"to begin with": 12, "now": 5, "after usage": 5}
     (decision,) = told["open decisions"]
     assert (decision["step"], decision["state"], sorted(decision["use"])) == (1, 0, [0, 1])

@@ -163,7 +163,7 @@ def test_early_stop_ends_a_hopeless_comparison_during_burn_in_and_leaves_a_good_
     changes = {"compare": True, "compare_episodes": 20_000, "eps_rho": 0.0, "use_min": 0.0, "prune_max": 400_000}
     asked = PRI(Spec.of(cmdp, 1_000_000), preset="printed", run_episodes=2000, runs=1, **changes)
     asked.run(Source.of(cmdp), stream(5), 400_000)
-    tests = asked.explain()["tests"]
+    tests = asked.internals()["tests"]
     assert np.array_equal(asked.pruning.D, support(cmdp))
     lengths = np.diff([2000, *(test["after episode"] for test in tests)]) - 20_000  # without that of the reference
     passed = np.array([test["passed"] for test in tests])

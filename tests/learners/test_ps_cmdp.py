@@ -118,3 +118,8 @@ def test_a_model_is_drawn_only_when_a_plan_is_made():
     learner.behaviour()
     learner.recommend()
     assert (rng == words).all() and learner.plan_log.plans == plans
+
+
+def test_a_setting_of_radii_is_refused_because_there_are_none():
+    with pytest.raises(ck.CmdpkitError, match="unknown parameter 'c'"):
+        ck.learn("paper/synthetic", "ps-cmdp", episodes=10, c=0.1)

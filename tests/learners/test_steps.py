@@ -90,7 +90,7 @@ def test_the_meter_adds_up_gaps_and_violation_step_by_step():
         earned += cmdp.compact.r[0, s, a]
         largest = max(largest, violation)
     tally = walk.meter.tally()
-    assert tally.episodes == 300
+    assert tally.length == 300
     assert tally.weak.violation == pytest.approx([violation]) and tally.strong.violation == pytest.approx([largest])
     assert tally.gaps == pytest.approx(paid) and tally.weak.regret == pytest.approx(paid - 8 / 3 * violation)
     assert tally.realised.regret == pytest.approx(-14 / 15 * 300 - earned)
@@ -113,7 +113,7 @@ def test_a_discounted_world_restarts_with_one_minus_the_discount():
 def test_a_run_by_steps_is_recorded_in_steps(tmp_path):
     run = ck.learn("machine-two", Uniform, steps=500, seed=2)
     assert run.curves["step"][-1] == 500 and "episode" not in run.curves and "unsafe_episodes" not in run.curves
-    assert run.run.unit == "step" and run.run.episodes == 500 and run.policy.is_stationary
+    assert run.run.unit == "step" and run.run.length == 500 and run.policy.is_stationary
     assert run.regret == pytest.approx(run.final("gaps_paid") - 8 / 3 * run.violation[0])
     ck.save_record(run, tmp_path)
     assert difference(ck.load_record(tmp_path, run.run.key), run) is None

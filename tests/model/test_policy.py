@@ -252,3 +252,31 @@ def test_the_mixture_of_an_optimum_meets_the_bounds_of_hostile_problems():
             continue
         short = cmdp.rho - cmdp.signs * ck.evaluate(cmdp, found.mixture).w
         assert (short <= found.tolerance).all() and len(found.mixture.policies) <= cmdp.N + 1
+
+
+@pytest.mark.parametrize("env", ["paper/grid", "queue"])
+def test_a_policy_that_randomises_alike_at_every_step_has_the_totals_of_its_recursion(env):
+    """Its choices are kept for one step, and so are the places where it randomises."""
+    cmdp = ck.load(env)
+    policy = ck.Policy.uniform(cmdp)
+    totals = []
+    for x in (cmdp.r, *cmdp.g):
+        V = np.zeros(cmdp.S)
+        for h in reversed(range(cmdp.H)):
+            V = (policy.pi[h] * (x[h] + cmdp.P[h] @ V)).sum(axis=-1)
+        totals.append(cmdp.mu @ V)
+    found = ck.evaluate(cmdp, policy)
+    np.testing.assert_allclose([found.v, *(cmdp.signs * found.w)], totals, rtol=1e-12)
+
+
+@pytest.mark.parametrize("criterion", [{"horizon": 3}, {"discount": 0.5}, {"criterion": "average"}])
+def test_a_solution_is_evaluated_as_its_policy(criterion):
+    """Two actions earn 3 and 1 at a cost of 2 and 0. At a cost of 1 a step, half of each is best and earns 2."""
+    bound = ck.at_most("cost", 1.0, [[2.0, 0.0]], per_step=True)
+    cmdp = ck.CMDP(np.ones((1, 2, 1)), [[3.0, 1.0]], constraints=[bound], **criterion)
+    steps = {"horizon": 3, "discount": 2, "criterion": 1}[next(iter(criterion))]
+    solution = ck.solve(cmdp)
+    found = ck.evaluate(cmdp, solution)
+    assert (found.v, found.w[0]) == pytest.approx((2.0 * steps, 1.0 * steps))
+    richer = ck.CMDP(np.ones((1, 2, 1)), [[5.0, 1.0]], constraints=[bound], **criterion)
+    assert ck.evaluate(richer, solution).v == pytest.approx(3.0 * steps), "a value of the model that is given"

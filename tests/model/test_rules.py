@@ -160,7 +160,7 @@ def test_a_policy_of_more_states_is_one_for_a_smaller_model(H):
     found = ck.Policy.of(small, large)
     assert found.states == ("full", "empty") and found.pi.tolist() == pi[:, [1, 0]].tolist()
     three = ck.CMDP(np.full((3, 2, 3), 1 / 3), np.zeros((3, 2)), states=["full", "empty", "lost"], **judged)
-    with pytest.raises(ck.CmdpkitError, match=r"has shape .*; it says nothing of state 'lost'; give a policy"):
+    with pytest.raises(ck.CmdpkitError, match=r"has shape .*; it has no decision for state 'lost'; give a policy"):
         ck.Policy.of(three, large)
 
 

@@ -16,7 +16,7 @@ from cmdpkit.model.transitions import Kernel, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.rows import Stepped, at_most, expect, expect2, prepare, push, row_of
 from cmdpkit.operators.step import all_drawn, backup, bellman, lookahead, occupy, sweep
-from cmdpkit.operators.steps import evaluation, flow, induction, sweeps
+from cmdpkit.operators.steps import NO_CHOICE, flow, induction, sweeps
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 3, 2
@@ -228,14 +228,16 @@ def test_compiled_operators_do_what_the_interpreter_does_over_the_steps(case):
 
     def evaluated():
         X, Q = np.zeros((2, S, 1 + N)), np.zeros((len(case.policy.s), A, 1 + N))
-        return (case.rows, case.signals, case.policy, 0, H - 1, 0, S, X, Q), (X, Q)
+        policy = case.policy._replace(choice=np.array(case.policy.choice))
+        given = case.rows, case.x, case.allowed, case.signals, policy
+        return (*given, 0, H - 1, 0, S, NO_CHOICE, X, Q), (X, Q)
 
     def carried():
         d, totals = np.zeros((H, S)), np.zeros(1 + N)
         d[0, 0] = 1.0
         return (case.rows, case.policy, case.signals, 0, H - 1, fresh, d, totals), (d, totals)
 
-    for function, make in ((induction, best), (evaluation, evaluated), (flow, carried)):
+    for function, make in ((induction, best), (induction, evaluated), (flow, carried)):
         one, other = both(function, make)
         assert all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
 
@@ -246,7 +248,9 @@ def test_totals_forward_are_totals_backward(case):
         induction(case.rows, case.x, case.allowed, case.signals, no_draws(), 0, H - 1, 0, S, np.zeros((2, S)), X, X[:0])
     X[:] = 0.0
     d[0] = dyadic(np.random.default_rng(5), S)
-    evaluation(case.rows, case.signals, case.policy, 0, H - 1, 0, S, X, X[:0])
+    policy = case.policy._replace(choice=np.array(case.policy.choice))
+    given = case.rows, case.x, case.allowed, case.signals, policy
+    induction(*given, 0, H - 1, 0, S, NO_CHOICE, X, X[:0])
     flow(case.rows, case.policy, case.signals, 0, H - 1, np.zeros((0, S)), d, totals)
     assert np.allclose(totals, dyadic(np.random.default_rng(5), S) @ X[0], rtol=0, atol=1e-12)
 

@@ -133,12 +133,16 @@ def _thresholds(rng: np.random.Generator, points: list, N: int) -> np.ndarray:
 
 
 def tolerances(made: Made) -> list[Fraction]:
-    """As documented: 1e-10 of the range of the totals of policies, plus a bound on the rounding of their evaluation."""
+    """As documented: 1e-10 of the range of the totals of policies, plus a bound on the rounding of their evaluation.
+
+    Where policies have nearly the same, the second term may be up to eight times as large.
+    """
     sizes = made.model.points(absolute=True)
     found = []
     for n in range(1, 1 + made.model.N):
         totals = [p[n] for p in made.points]
-        allowed = Fraction(1e-10) * (max(totals) - min(totals)) + ROUNDING * max(p[n] for p in sizes)
+        span, rounding = Fraction(1e-10) * (max(totals) - min(totals)), ROUNDING * max(p[n] for p in sizes)
+        allowed = span + rounding * (8 if span < rounding else 1)
         found.append(allowed or Fraction(1e-10))
     return found
 

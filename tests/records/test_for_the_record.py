@@ -1,4 +1,4 @@
-"""Nothing that is only for the reader of a record may end a run: versions, commits, explanations, evaluations."""
+"""Nothing that is only for the reader of a record may end a run: versions, commits, internals, evaluations."""
 
 import subprocess
 import sys
@@ -78,16 +78,16 @@ def fail(self):
 @pytest.mark.parametrize(
     ("method", "answer", "missing"),
     [
-        ("explain", fail, "explanation"),
-        ("explain", lambda self: {"mean": float("nan")}, "explanation"),
-        ("explain", lambda self: {"what": object()}, "explanation"),
+        ("internals", fail, "description of internals"),
+        ("internals", lambda self: {"mean": float("nan")}, "description of internals"),
+        ("internals", lambda self: {"what": object()}, "description of internals"),
         ("phases", fail, "list of phases"),
         ("phases", lambda self: ["learning"], "list of phases"),
         ("warnings", fail, "notes of the learner"),
         ("certificate", fail, "certificate"),
     ],
 )
-def test_a_learner_that_cannot_explain_itself_loses_the_explanation_and_not_the_run(tmp_path, method, answer, missing):
+def test_a_learner_that_cannot_describe_itself_loses_the_description_and_not_the_run(tmp_path, method, answer, missing):
     Mine = type("Mine", (TripleQ,), {"title": "Mine", method: answer})
     Sound = type("Mine", (TripleQ,), {"title": "Mine"})
     seen = []
@@ -98,9 +98,24 @@ def test_a_learner_that_cannot_explain_itself_loses_the_explanation_and_not_the_
     [said] = [note for note in record.notes if f"the record has no {missing}" in note]
     assert "Error" in said and "complete" in said
     with pytest.raises(ContractBroken, match=f"the record has no {missing}"):
-        CHECKS["it_can_explain_itself_in_a_record"](Case(Mine, ck.load("paper/synthetic"), episodes=5))
+        CHECKS["its_internals_fit_into_a_record"](Case(Mine, ck.load("paper/synthetic"), episodes=5))
     save_record(record, tmp_path)
     assert difference(load_record(tmp_path, record.run.key), record) is None
+
+
+def test_the_old_names_with_explain_are_refused_with_the_new_ones():
+    record = ck.learn("paper/synthetic", "triple-q", episodes=5)
+    learner = TripleQ(ck.learners.Spec.of(ck.load("paper/synthetic"), K=5))
+    renamed = {
+        ("explain", record): "internals_text",
+        ("explanation", record): "internals",
+        ("explain", learner): "internals",
+    }
+    for (old, thing), new in renamed.items():
+        with pytest.raises(AttributeError, match=rf"\.{old} is now called {new}$"):
+            getattr(thing, old)
+    with pytest.raises(ck.CmdpkitError, match="Mine defines explain, which is now called internals: rename the method"):
+        type("Mine", (TripleQ,), {"title": "Mine", "explain": lambda self: {}})
 
 
 class Breaks(Line):

@@ -29,7 +29,7 @@ OLD = Path(__file__).parents[1] / "data" / "records-0.2"  # made by version 0.2
 CHANGES = {
     "env": "paper/grid",
     "algo": "dual-q",
-    "episodes": 11,
+    "length": 11,
     "seed": 1,
     "preset": "theory",
     "params": {"eta": 1.0},
@@ -271,6 +271,29 @@ def test_code_that_would_have_to_be_imported_is_told_apart_by_its_date(monkeypat
         "my_learner:Mine (before, 2026-11-19 09:00)",
         "my_learner:Mine (now)",
     ]
+
+
+def test_runs_of_the_present_text_of_a_file_are_known_without_importing_it(tmp_path, monkeypatch):
+    mine = tmp_path / "my_file_learner.py"
+    parts = tmp_path / "my_file_parts.py"
+    parts.write_text("RATE = 0.1\n")
+    text = "import cmdpkit as ck\nfrom my_file_parts import RATE\nclass Mine(ck.Learner):\n    rate = RATE\n"
+    mine.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    imported = "import my_file_learner as m; from cmdpkit.records.code import code_digest as d; print(d(m.Mine))"
+    digest = subprocess.run([sys.executable, "-c", imported], capture_output=True, text=True, check=True).stdout.strip()
+    record = make_record("paper/grid", "triple-q", 0)
+    theirs = dataclasses.replace(record, run=dataclasses.replace(record.run, algo="my_file_learner:Mine"))
+    runs = tuple(coded(theirs, x, f"2026-11-{day}T09:00:00Z") for x, day in ((digest, 18), ("bb22", 19)))
+    known = ["my_file_learner:Mine (now)", "my_file_learner:Mine (before, 2026-11-19 09:00)"]
+    unknown = ["my_file_learner:Mine (before, 2026-11-18 09:00)", "my_file_learner:Mine (newest, 2026-11-19 09:00)"]
+    assert [g.label for g in groups(runs)] == known
+    parts.write_text("RATE = 0.2  # an edit of what it imports\n")
+    assert [g.label for g in groups(runs)] == unknown
+    parts.write_text("RATE = 0.1\n")
+    mine.write_text(text + "    more = (\n")
+    assert [g.label for g in groups(runs)] == unknown
+    assert "my_file_learner" not in sys.modules
 
 
 def test_seeds_that_make_no_difference_are_one_sample_without_an_interval():

@@ -38,7 +38,7 @@ def assert_same(a, b):
     for name in a.curves:
         x, y = a.curves[name], b.curves[name]
         assert x.shape == y.shape and x.dtype == y.dtype and x.tobytes() == y.tobytes(), name
-    for name in ("optimum", "policy_value", "decisions", "certificate", "phases", "explanation", "notes", "seconds"):
+    for name in ("optimum", "policy_value", "decisions", "certificate", "phases", "internals", "notes", "seconds"):
         assert getattr(a, name) == getattr(b, name), name
     assert dict(a.versions) == dict(b.versions)
     both = a.policy_utilities, b.policy_utilities
@@ -66,28 +66,28 @@ def test_awkward_numbers_come_back_to_the_bit(record, tmp_path):
     C = len(record.curves["episode"])
     awkward = np.resize([0.1, -0.0, 5e-324, 1.7976931348623157e308, 1 / 3, np.pi * 1e-17], C)
     episode = np.arange(1, C + 1)  # whole numbers stay whole
-    explanation = {"limit": float("inf"), "low": -float("inf"), "deep": [{"x": [5e-324, 1e16 + 2]}], "float": "inf"}
+    internals = {"limit": float("inf"), "low": -float("inf"), "deep": [{"x": [5e-324, 1e16 + 2]}], "float": "inf"}
     saved = replace(
         record,
         curves={"episode": episode, "odd": awkward, "pair": np.array([awkward, -awkward])},
         policy_utilities=awkward[:2],
-        explanation=explanation,
+        internals=internals,
     )
     store.save_record(saved, tmp_path)
     assert_same(store.load_record(tmp_path, saved.run.key), saved)
 
 
-def test_arrays_tuples_and_numpy_scalars_in_an_explanation_become_plain(record, tmp_path):
-    saved = replace(record, explanation={"a": np.arange(2), "b": (np.float64(0.5), np.bool_(True)), 3: None})
+def test_arrays_tuples_and_numpy_scalars_in_internals_become_plain(record, tmp_path):
+    saved = replace(record, internals={"a": np.arange(2), "b": (np.float64(0.5), np.bool_(True)), 3: None})
     store.save_record(saved, tmp_path)
-    assert store.load_record(tmp_path, saved.run.key).explanation == {"a": [0, 1], "b": [0.5, True], "3": None}
+    assert store.load_record(tmp_path, saved.run.key).internals == {"a": [0, 1], "b": [0.5, True], "3": None}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"explanation": {"a": [1.0, float("nan")]}}, r"\['explanation'\]\['a'\]\[1\] is NaN"),
-        ({"explanation": {"a": object()}}, r"\['explanation'\]\['a'\] is <object"),
+        ({"internals": {"a": [1.0, float("nan")]}}, r"\['internals'\]\['a'\]\[1\] is NaN"),
+        ({"internals": {"a": object()}}, r"\['internals'\]\['a'\] is <object"),
         ({"curves": {"episode": np.ones(2), "regret": np.array([1.0, np.nan])}}, r"'regret' is nan at index \(1,\)"),
         ({"curves": {"episode": np.ones(2), "regret": np.ones(3)}}, r"'regret' has shape \(3,\), expected \(2,\)"),
         ({"curves": {"episode": np.ones(2), "policy": np.ones(2)}}, "is called 'policy', a name that a record needs"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 from reproduction.departures import DEPARTURES, DepartureCase, K, departures_text, followed
@@ -16,6 +17,8 @@ NECESSARY = {  # what the pseudo-code leaves undefined or cannot mean: both pres
 AS_PRINTED = {
     "length", "order of plays", "returns that are estimated from", "floor e'", "Decomposition-Opt", "identified policy",
 }  # fmt: skip
+
+PAGE = (Path(__file__).parents[2] / "docs" / "algorithms" / "pri.md").read_text(encoding="utf-8")
 
 
 def test_every_parameter_of_pri_is_in_the_table():
@@ -36,7 +39,7 @@ CHANGES = {  # another value of every parameter, allowed beside the others of bo
     "K": 6_000_000, "eps_rho": 0.5, "eps_prune": 0.25, "base_random_ties": True,
     "base_explore": 0.25, "runs": 99, "run_episodes": 777, "use_min": 0.3, "count_min": 99.0, "reach_min": 0.4,
     "quorum": 5, "votes": 9, "trials": 7, "compare_episodes": 777, "tol_value": 0.77, "tol_utility": 0.77,
-    "burn_in": 0.25, "checks": 77, "prune_max": 77, "floor": 0.007, "floor_total": 0.5, "max_policies": 7,
+    "burn_in": 0.25, "checks": 77, "prune_max": 77, "floor": 0.007, "max_policies": 7,
 }  # fmt: skip
 
 
@@ -76,5 +79,6 @@ def test_the_table_shows_every_row_with_its_marks():
     lines = [[cell.strip() for cell in line.split(" | ")] for line in departures_text().splitlines()[4:]]
     by_step = {cells[0].removeprefix("| "): cells for cells in lines}
     assert len(by_step) == len(DEPARTURES) and followed("theory") == 21 and followed("printed") == 6
+    assert "follows the print in 21 of 32 steps" in PAGE and "follows it in 6: besides the same 11" in PAGE
     assert by_step["uses that count"][2] == "whole run (as printed)"
     assert "as printed" not in by_step["uses that count"][3]

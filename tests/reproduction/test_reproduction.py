@@ -122,8 +122,8 @@ def made(part, regret, violation, seeds=3):
         curves = {"episode": episode, "regret": regret * SPREAD[run.seed] * k}
         curves["violation"] = violation * SPREAD[run.seed] * k[None]
         curves["realised_violation"] = REALISED[run.seed] * k[None]
-        explanation = {"actions": {"to begin with": 630, "after usage": 200, "now": 151}, "tests": TESTS}
-        yield replace(record, run=run, curves=curves, policy=optimum.policy, explanation=explanation)
+        internals = {"actions": {"to begin with": 630, "after usage": 200, "now": 151}, "tests": TESTS}
+        yield replace(record, run=run, curves=curves, policy=optimum.policy, internals=internals)
 
 
 def rows(part, regret, violation, seeds=3):

@@ -10,7 +10,7 @@ from scipy import stats
 from cmdpkit import CmdpkitError
 from cmdpkit.records import store
 from cmdpkit.results.groups import compare, curve, groups, slope
-from cmdpkit.results.statistics import seed_mean, sign_flip_p, t_p
+from cmdpkit.results.statistics import seed_mean, sign_flip_p
 from cmdpkit.results.study import Study
 from records import make_record, study, two_bounds
 
@@ -46,27 +46,20 @@ def test_the_t_interval_covers_as_often_as_it_says():
     assert abs(share - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 2000)
 
 
-def test_the_bootstrap_is_seeded_and_close_to_the_large_sample_interval():
-    values = np.random.default_rng(2).normal(size=(400, 2))
-    first, again, other = (seed_mean(values, method="bootstrap", seed=seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first.low, again.low)
-    assert not np.array_equal(first.low, other.low)
-    by_t = seed_mean(values)
-    np.testing.assert_allclose([first.low, first.high], [by_t.low, by_t.high], atol=0.02)
-    with pytest.raises(ValueError, match="method is 'bayes'"):
-        seed_mean(values, method="bayes")
+def test_a_level_is_a_probability():
     with pytest.raises(ValueError, match=r"level is 1\.5"):
-        seed_mean(values, level=1.5)
+        seed_mean(np.zeros(3), level=1.5)
 
 
 def test_the_tests_agree_with_scipy_and_with_counting():
     d = np.random.default_rng(3).normal(0.5, 1, size=9)
-    assert t_p(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, rel=1e-9)
     expected = stats.permutation_test((d,), lambda x: abs(x.mean()), permutation_type="samples", alternative="greater")
     assert sign_flip_p(d) == pytest.approx(expected.pvalue, abs=1e-12)
     many = np.random.default_rng(4).normal(0.3, 1, size=40)
-    assert sign_flip_p(many) == pytest.approx(t_p(many), abs=0.02)  # 20,000 flips: standard error below 0.0035
-    assert sign_flip_p(np.zeros(3)) == 1.0 and t_p(np.zeros(3)) == 1.0 and t_p(np.ones(3)) == 0.0
+    assert sign_flip_p(many) == pytest.approx(
+        stats.ttest_1samp(many, 0).pvalue, abs=0.02
+    )  # 20,000 flips: standard error below 0.0035
+    assert sign_flip_p(np.zeros(3)) == 1.0
 
 
 # -- groups and curves -------------------------------------------------------------------------------------------------
@@ -133,13 +126,12 @@ def test_the_slope_of_a_power_is_its_exponent_whatever_the_checkpoints(records):
 def test_comparisons_are_paired_by_seed(records):
     pri, triple = groups(records)[:2]
     fewer = groups([r for r in triple.records if r.run.seed != 3])[0]
-    found = compare(pri, fewer, test="t")
+    found = compare(pri, fewer)
     a = np.array([r.regret for r in pri.records if r.run.seed != 3])
     b = np.array([r.regret for r in fewer.records])
     assert found.seeds == (0, 1, 2, 4)
     assert found.difference.mean == pytest.approx((a - b).mean(), rel=1e-12)
-    assert found.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
-    assert compare(pri, fewer).p == 2 / 2**4
+    assert found.p == 2 / 2**4
     alone = groups(records[:1])[0]
     assert compare(alone, triple).p is None and compare(alone, triple).difference.low is None
     with pytest.raises(ValueError, match=r"no seed in common: \[0\] and \[4\]"):

@@ -106,6 +106,51 @@ def test_the_page_opens_without_a_complaint_and_every_chart_is_drawn(browser, pa
     assert "<b>rule</b>" in browser.run("document.querySelector('#plans table').textContent")
 
 
+def test_plans_far_from_the_price_curve_are_arrows_at_the_edge_that_point_to_them(browser, tmp_path):
+    """The curve goes from (0, 3) to (3, 6): a plan is far if it is beyond a quarter of that."""
+    worth = {"save": (1, 0), "spend": (2, 1), "idle": (0, 0), "waste": (2, 5), "ruin": (-20, 5)}  # reward and cost
+    shop = ck.CMDP.from_function(
+        start=0,
+        horizon=3,
+        actions=list(worth),
+        step=lambda s, a: {0: 1.0},
+        reward=lambda s, a: worth[a][0],
+        constraints=[ck.at_most("cost", 1.5, lambda s, a: worth[a][1])],
+    )
+    plans = {action: (lambda s, action=action: action) for action in worth}
+    page = ck.plan_report(shop, tmp_path / "shop.html", plans, episodes=100, seed=SEED)
+    browser.open(page, width=1300)
+    far_plans = {}
+    for k, shown in enumerate(data_of(page)["tradeoffs"]):
+        figure = f"document.querySelectorAll('[data-charts=price] figure')[{k}]"
+        part = f"{figure}.querySelector('.plot > svg > svg')"
+        names = ("x", "y", "width", "height")
+        left, top, width, height = (float(browser.run(f"{part}.getAttribute('{name}')")) for name in names)
+        for dot in shown["points"]:
+            (at,) = dot["at"]
+            sides = []  # -1, 0 or 1: left of, on, right of the curve's range; and below, on, above
+            for x, values in zip(at, (shown["bounds"], shown["values"]), strict=True):
+                low, high = min(values), max(values)
+                sides.append(-1 if x < low - (high - low) / 4 else int(x > high + (high - low) / 4))
+            drawn = f"{figure}.querySelector(`.dot[data-label={json.dumps(dot['label'])}]`)"
+            if sides == [0, 0]:
+                assert browser.run(f"{drawn}.tagName") == "circle"
+                continue
+            far_plans[dot["label"]] = tuple(sides)
+            assert browser.run(f"{drawn}.tagName") == "path"
+            place = browser.run(f"{drawn}.getAttribute('transform')")
+            moved = re.fullmatch(r"translate\((\S+) (\S+)\) rotate\((\S+)\)", place)
+            x, y, angle = (float(moved[i]) for i in (1, 2, 3))
+            if sides[0]:
+                assert x == pytest.approx(left if sides[0] < 0 else left + width)
+                assert np.sign(round(np.cos(np.radians(angle)), 9)) == sides[0]
+            if sides[1]:
+                assert y == pytest.approx(top + height if sides[1] < 0 else top)
+                assert np.sign(round(np.sin(np.radians(angle)), 9)) == -sides[1]  # downwards is positive
+            assert left <= x <= left + width and top <= y <= top + height
+    assert far_plans == {"idle": (0, -1), "waste": (1, 0), "ruin": (1, -1)}
+
+
 def test_the_controls_of_the_page_work(browser, page, queue, tmp_path):
     browser.open(page)
     browser.run("window.saved = {}; window.saveAddress = (name, href) => { window.saved[name] = href; }")

@@ -10,6 +10,7 @@ from itertools import pairwise
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
@@ -126,17 +127,18 @@ def test_marks_of_an_axis_do_not_run_into_each_other(top):
 
 
 def test_the_price_curve_is_the_tradeoff(two):
-    value, price = two.plot("price", constraint="rest", points=5).axes
     expected = ck.tradeoff(two_bounds(), "rest", 5)
+    policies = {group.label: group.records[0].policy for group in groups(two.records)}
+    value, price = expected.plot(policies=policies).axes
     np.testing.assert_allclose(value.get_lines()[0].get_xydata(), np.array([expected.bounds, expected.values]).T)
     np.testing.assert_allclose(price.get_lines()[0].get_ydata(), expected.prices)
     best = ck.solve(two_bounds())
     bound = two_bounds().constraints[1].bound
     (now,), (dear,) = lines(value, "optimum"), lines(price, "optimum")
     np.testing.assert_allclose([*now.get_xydata()[0], dear.get_ydata()[0]], [bound, best.value, best.shadow_prices[1]])
-    for group in groups(two.records):
-        (dot,) = lines(value, group.label)
-        worth = ck.evaluate(two_bounds(), group.records[0].policy)
+    for name, policy in policies.items():
+        (dot,) = lines(value, name)
+        worth = ck.evaluate(two_bounds(), policy)
         np.testing.assert_allclose(dot.get_xydata()[0], [worth.w[1], worth.v])
 
 
@@ -166,7 +168,7 @@ def test_occupancy_maps_show_the_probabilities():
         assert heat[row, column] == pytest.approx(reach[s], rel=1e-15)
 
 
-@pytest.mark.parametrize("name", ["overview", "regret", "violation", "multiplier", "price", "policy", "occupancy"])
+@pytest.mark.parametrize("name", ["overview", "regret", "violation", "multiplier", "policy", "occupancy"])
 def test_every_figure_renders_without_a_window_and_without_warnings(name, grid, tmp_path):
     figure = Study(tuple(grid)).plot(name)
     assert isinstance(figure, Figure)
@@ -189,10 +191,12 @@ def test_what_cannot_be_drawn_is_explained(grid, two, monkeypatch):
     with pytest.raises(ValueError, match="the model has no grid to draw on"):
         two.plot("policy")
     with pytest.raises(ValueError, match="the model of two is not at hand"):
-        Study(two.records).plot("price")
+        Study(two.records).plot("policy")
     changed = two_bounds().with_bounds(rest=0.5)  # a model of that name, but another one
     with pytest.raises(ValueError, match="the model of two is not at hand"):
-        Study(two.records, {"two": changed}).plot("price")
+        Study(two.records, {"two": changed}).plot("policy")
+    with pytest.raises(ValueError, match=r"the figure 'price' was removed: ck\.tradeoff"):
+        two.plot("price")
     with pytest.raises(ValueError, match="there is no finished run to draw"):
         Study(()).plot("regret")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -251,7 +255,8 @@ def test_nothing_overlaps_in_the_other_figures(size, two):
     queue = ck.load("queue")
     played = ck.simulate_policy(queue, ck.Policy.uniform(queue), 500)
     compared = ck.compare_policies(queue, {"as today": ck.Policy.uniform(queue)})
-    drawn = [two.plot("multiplier", size=size), two.plot("price", size=size), played.plot(size=size)]
+    curve = ck.tradeoff(two_bounds(), "rest", 5).plot(size=size)
+    drawn = [two.plot("multiplier", size=size), curve, played.plot(size=size)]
     drawn += [compared.plot(size=size), ck.solve(queue).plot("course", signal="energy", size=size)]
     assert [crowded(figure) for figure in drawn] == [[]] * 5
     assert {figure.get_figwidth() for figure in drawn} == {size}
@@ -271,6 +276,65 @@ def test_nothing_overlaps_in_curves_maps_and_sweeps(size, grid):
     assert [crowded(figure) for figure in drawn] == [[]] * 5
 
 
+def leaving_their_cells(figure, columns, titled):
+    """Texts and arrows of boards that are not within one cell, by the middle of what is drawn."""
+    figure.draw_without_rendering()
+    out = []
+    for axis in [axis for axis in figure.axes if axis.get_title() in titled]:
+        cell = axis.transData.transform((1, 0))[0] - axis.transData.transform((0, 0))[0]
+        for text in axis.texts:
+            box = text.get_window_extent() if text.get_text() else text.arrow_patch.get_window_extent()
+            low, high = sorted(axis.transData.inverted().transform(box.get_points())[:, 1])
+            left, right = axis.transData.inverted().transform(box.get_points())[:, 0]
+            column, row = round((left + right) / 2), round((low + high) / 2)
+            edge = 0.5 + 1.5 / cell  # a pixel and a half for the line around the cell
+            if max(column - left, right - column, row - low, high - row) > edge or not 0 <= column < columns:
+                out.append((axis.get_title(), text.get_text(), (left, right, low, high)))
+    return out
+
+
+@pytest.mark.parametrize("size", [3.3, 7])
+@pytest.mark.parametrize("name", ["paper/grid", "mud-grid", "gym/frozen-lake"])
+@pytest.mark.parametrize("kind", ["policy", "occupancy"])
+def test_nothing_overlaps_on_boards_and_letters_and_arrows_stay_in_their_cells(kind, name, size):
+    cmdp = ck.load(name)
+    figure = ck.solve(cmdp).plot(kind, size=size)
+    assert figure.get_figwidth() == size and crowded(figure) == []
+    steps = range(1, cmdp.n_steps + 1)
+    assert leaving_their_cells(figure, cmdp.grid.columns, {"every step", *(f"step {h}" for h in steps)}) == []
+
+
+def log_of(S, A, per_pair):
+    """A log of S states and A actions that has every pair (s, a) with a + s even ``per_pair`` times."""
+    pairs = [(s, a) for s in range(S) for a in range(A) if (s + a) % 2 == 0] * per_pair
+    names = ("quiet", "crowded", "overflowing")
+    states = [names[s] if len(names) >= S else s for s, _ in pairs]
+    n = len(pairs)
+    return {
+        "episode": list(range(n)),
+        "step": [1] * n,
+        "state": states,
+        "action": [a for _, a in pairs],
+        "reward": [0.0] * n,
+    }
+
+
+@pytest.mark.parametrize("size", [3.3, 7])
+def test_nothing_overlaps_in_maps_of_logs_and_what_was_never_tried_is_white(size):
+    for S, A, per_pair in ((3, 4, 1000), (60, 26, 1), (12, 26, 300)):
+        figure = ck.from_log(log_of(S, A, per_pair), horizon=1).plot(size=size)
+        assert crowded(figure) == [], (S, A)
+        image = figure.axes[0].images[0]
+        shades = image.cmap(image.norm(image.get_array()))[..., :3].min(axis=-1)
+        tried = ~np.ma.getmaskarray(image.get_array())
+        assert tried.any() and (shades[tried] < 0.95).all()  # visibly darker than a pair without a record
+        assert figure.axes[0].get_facecolor()[:3] == (1.0, 1.0, 1.0)
+        lines_of_cells = [x for x in figure.axes[0].get_xgridlines() if x.get_visible()]
+        minor = [t.gridline for t in figure.axes[0].xaxis.get_minor_ticks() if t.gridline.get_visible()]
+        counts = [t for t in figure.axes[0].texts if t.get_text()]
+        assert not lines_of_cells and bool(minor) == bool(counts)  # lines only where cells have their counts
+
+
 @pytest.mark.parametrize("kind", ["overview", "violation"])
 def test_a_height_that_is_too_small_for_the_panels_is_refused_with_the_least_one(kind, two):
     with pytest.raises(ValueError, match=r"rows? of panels need a height of ([\d.]+) inches or more") as refused:
@@ -283,7 +347,7 @@ def test_a_height_that_is_too_small_for_the_panels_is_refused_with_the_least_one
 
 def test_algorithms_are_drawn_in_the_order_given_under_the_names_given(grid):
     order = ["opt-cmdp", "pri"]
-    figure = Study(tuple(grid)).plot("regret", algos=order, labels=["Optimism", "PRI"])
+    figure = Study(tuple(grid)).plot("regret", algos=order, labels={"opt-cmdp": "Optimism", "pri": "PRI"})
     drawn = [line.get_label() for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
     assert drawn == ["Optimism", "PRI"] == [text.get_text() for text in figure.legends[0].get_texts()]
     (line,) = lines(figure.axes[0], "Optimism")
@@ -293,7 +357,7 @@ def test_algorithms_are_drawn_in_the_order_given_under_the_names_given(grid):
     whole = Study(tuple(grid))
     with pytest.raises(ValueError, match="no run is of algorithm 'pr'"):
         whole.plot("regret", algos=["pr"])
-    with pytest.raises(ValueError, match="expected one for each of algos"):
+    with pytest.raises(ValueError, match="expected a mapping of names to labels"):
         whole.plot("regret", algos=["pri"], labels=["a", "b"])
     with pytest.raises(ValueError, match="the figure 'policy' has no option 'ax'; it has steps, size, env, algo"):
         whole.plot("policy", ax=1)
@@ -482,6 +546,22 @@ def test_no_two_actions_of_a_policy_map_look_alike():
         assert [tuple(np.round(c, 3)) for c in colours] == [
             tuple(np.round(patches[name].get_facecolor(), 3)) for name in names
         ]
+
+
+def test_areas_of_two_actions_of_one_colour_differ_in_the_picture():
+    """The legend told them apart and the map did not: no hatching was drawn."""
+    A = 20
+    policy = ck.Policy(np.eye(A)[None], list(range(A)), [f"tool {x}" for x in "abcdefghijklmnopqrst"])
+    figure = plot_boards.policy_map(policy, size=(4, 12))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    picture, axis = np.asarray(canvas.buffer_rgba())[..., :3].astype(float), figure.axes[0]
+    spread = []  # of the pixels of every area, which is 0 where they all have one colour
+    for a in range(A):
+        (left, low), (right, high) = axis.transData.transform([(-0.3, a + 0.3), (0.3, a - 0.3)]).astype(int)
+        spread.append(picture[len(picture) - high : len(picture) - low, left:right].std(axis=(0, 1)).max())
+    colours = 7  # of all figures; later actions have one of these again
+    assert max(spread[:colours]) == 0.0 and min(spread[colours:]) > 10.0
 
 
 def test_numbered_actions_have_colours_in_their_order():

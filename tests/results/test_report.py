@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from operator import itemgetter
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -15,12 +16,15 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
+from cmdpkit.io.formats.csv_text import cell
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import Failure
 from cmdpkit.results.groups import curve, finals, groups
 from cmdpkit.results.report import DETAILS, problems, render, said, summary
+from cmdpkit.results.report.page import _files
 from cmdpkit.results.study import Study
 from cmdpkit.results.study_tables import group_table
+from cmdpkit.results.tables import Column, Table
 from cmdpkit.results.wording import short
 from records import make_record, study, two_bounds
 
@@ -423,7 +427,7 @@ def test_the_summary_over_problems_comes_first_and_ranks_are_those_of_the_study(
         assert values == [x.mean for x in mine.means.values()]
         assert sum(best for *_, best in row[1:]) == (len(mine.means) > 1)
     two = Study(tuple(r for r in shown.records if r.run.env != "blind"), shown.models)
-    ranks = {row.label: row.over.mean for row in two.aggregate("strong_regret", "ranks").rows}
+    ranks = {row.label: row.over.mean for row in two.ranks("strong_regret").rows}
     assert summary(two.groups(), problems(two, DETAILS[-1]))["tables"][0]["ranks"] == ranks
     assert summary(two.only(envs="paper/grid").groups(), problems(two.only(envs="paper/grid"), DETAILS[-1])) is None
 
@@ -492,6 +496,41 @@ def test_downloaded_policies_are_those_of_the_records(browser, page, shown, suff
         path = tmp_path / f"{record.run.key}.{suffix}"
         path.write_text(saved[path.name], encoding="utf-8")
         assert ck.read_policy(path) == record.policy
+
+
+CELLS = [
+    "=1+1",
+    "+a",
+    "@b",
+    "-c",
+    "'=1",
+    "it's",
+    "a,b",
+    'say "x"',
+    " x",
+    "=1,2",
+    "two\nlines",
+    "-inf",
+    "-1.5",
+    "",
+    "50 %",
+]
+
+
+def test_a_cell_of_a_downloaded_table_is_no_formula_for_a_spreadsheet(browser, page):
+    browser.open(page)
+    assert browser.run(f"{json.dumps(CELLS)}.map(csvCell)") == [cell(x) for x in CELLS]
+    assert browser.run("csvText([[-1.5, -1e-7, null, '=a', '# b']])") == '-1.5,-1e-7,,\'=a,"# b"\n'
+
+
+def test_tables_of_a_page_have_no_formulas_for_spreadsheets():
+    columns = [Column("name", "name", "", itemgetter("name")), Column("value", "value", "", itemgetter("value"))]
+    rows = [{"name": x, "value": -0.5} for x in CELLS] + [{"name": "none", "value": None}]
+    text = _files(Table("t", tuple(columns), tuple(rows)))["files"]["csv"]
+    assert text.splitlines()[:3] == ["name,value", "'=1+1,-0.5", "'+a,-0.5"]
+    read = list(csv.reader(io.StringIO(text, newline="")))[1:]
+    assert [x[1:] if x[:2] in ("'=", "'+", "'@", "'-", "''") else x for x, _ in read] == [*CELLS, "none"]
+    assert read[-1][1] == ""
 
 
 def test_prices_and_multipliers_are_the_exact_ones(browser, page):

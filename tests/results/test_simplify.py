@@ -119,7 +119,7 @@ def rarely_drawn(seed: int) -> ck.CMDP:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_small_draws_go_or_are_explained(seed):
+def test_small_draws_go_if_that_is_allowed(seed):
     cmdp = rarely_drawn(seed)
     try:
         solution = ck.solve(cmdp)
@@ -129,17 +129,14 @@ def test_small_draws_go_or_are_explained(seed):
     assert min(draw.probabilities.values()) < 0.01
     exact = ck.simplify(solution, 0.0)
     loose = ck.simplify(solution, 0.3)
-    assert kept(cmdp, exact) and kept(cmdp, loose) and not loose.small_draws
+    assert kept(cmdp, exact) and kept(cmdp, loose)
     assert all(min(d.probabilities.values()) >= 0.01 - 1e-12 for d in loose.stochastic_decisions())
-    (why,) = exact.small_draws  # nothing may be given up, so the draw stays
-    assert (why.step, why.state, why.constraint) == (draw.step, draw.state, "use")
-    assert why.probability == pytest.approx(draw.probabilities[why.action], rel=1e-6)
-    firm = solution.policy.pi.copy()
-    s = cmdp.states.index(draw.state)
-    firm[draw.step - 1, s] = np.eye(2)[firm[draw.step - 1, s].argmax()]
-    missed = cmdp.rho[0] - ck.evaluate(cmdp, ck.Policy.of(cmdp, firm)).w[0]
-    assert why.missed == pytest.approx(missed, rel=1e-6) and why.missed > 0
-    assert f"use is missed by {why.missed:.3g}" in str(why)
+    (stays,) = exact.stochastic_decisions()  # nothing may be given up
+    assert min(stays.probabilities.values()) == pytest.approx(min(draw.probabilities.values()), rel=1e-6)
+
+
+def test_the_board_of_a_queue_is_as_simple_as_the_older_search_found_it():
+    assert ck.simplify(ck.solve(ck.load("queue")), within=0.01).after == Shape(3, 0, 4, 2)
 
 
 def test_nothing_given_up_leaves_the_value_of_the_optimum():

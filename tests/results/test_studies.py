@@ -18,7 +18,7 @@ from cmdpkit.cli.experiments import _labelled
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.results.groups import parameters_of
 from cmdpkit.results.report import render
-from cmdpkit.results.statistics import aggregated, holm, interquartile_mean, mean_ranks
+from cmdpkit.results.statistics import holm, mean_ranks, ranked
 from records import make_record, two_bounds
 
 ENDS = {  # by environment and algorithm: the strong regret of every seed
@@ -203,67 +203,37 @@ def test_comparisons_are_corrected_for_all_problems_together(many):
 # -- aggregates --------------------------------------------------------------------------------------------------------
 
 
-def test_the_interquartile_mean_is_the_trimmed_mean_of_scipy():
-    rng = np.random.default_rng(5)
-    for n in (*range(1, 12), 40):
-        x = rng.normal(size=(3, n))
-        assert interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25, axis=1))
-
-
 def test_mean_ranks_are_those_of_scipy():
     rng = np.random.default_rng(6)
     means = rng.integers(0, 4, size=(5, 6, 4)).astype(float)  # with many ties
     assert mean_ranks(means) == pytest.approx(stats.rankdata(means, axis=-1).mean(axis=-2))
 
 
-def test_an_aggregate_by_hand(many):
-    """a and b on both problems. Scales are (12 + 36) / 2 = 24 and (500 + 200) / 2 = 350, so the ratios of a are
-    10/24, 12/24, 14/24, 400/350, 500/350, 600/350, of which one is cut off at either end."""
-    table = many.only(algos=["a", "b"]).aggregate("strong_regret")
-    expected = np.mean([12 / 24, 14 / 24, 400 / 350, 500 / 350])
-    assert table.data()[0]["iqm"] == pytest.approx(expected)
-    assert table.title == "strong regret: interquartile mean over 2 problems, relative to the mean of all algorithms"
-    against = many.only(algos=["a", "b"]).aggregate("strong_regret", against="b")
-    assert against.data()[0]["iqm"] == pytest.approx(np.mean([12 / 36, 14 / 36, 400 / 200, 500 / 200]))
-    ranks = many.aggregate("strong_regret", "ranks")  # c was run on one problem only, where it is first
+def test_mean_ranks_by_hand(many):
+    ranks = many.ranks("strong_regret")  # c was run on one problem only, where it is first
     assert ranks.title == "strong regret: mean rank over 1 of 2 problems"
-    assert [row["ranks"] for row in ranks.data()] == [3.0, 2.0, 1.0]
-    again = many.aggregate("strong_regret", "ranks")
-    assert again.data() == ranks.data()  # the same random numbers
-    with pytest.raises(CmdpkitError, match="how is 'median', expected 'iqm' or 'ranks'"):
-        many.aggregate(how="median")
-    with pytest.raises(CmdpkitError, match="how='ranks'"):
-        aggregated([[np.array([-1.0, -2.0]), np.array([0.5, 1.0])]])
-    one = ck.Study(tuple(r for r in many.records if r.run.seed == 0)).aggregate("strong_regret", "ranks")
+    assert [row["rank"] for row in ranks.data()] == [3.0, 2.0, 1.0]
+    assert many.ranks("strong_regret").data() == ranks.data()  # the same random numbers
+    one = ck.Study(tuple(r for r in many.records if r.run.seed == 0)).ranks("strong_regret")
     assert one.data()[0]["low"] is None  # a single seed has no interval
+    with pytest.raises(AttributeError, match=r"Study.aggregate was removed: ranks\(\) has the mean ranks"):
+        _ = many.aggregate
 
 
 def test_a_value_is_ranked_the_other_way_round(many):
-    values = {row.label: row.over.mean for row in many.only(envs="hard").aggregate("policy_value", "ranks").rows}
+    values = {row.label: row.over.mean for row in many.only(envs="hard").ranks("policy_value").rows}
     means = many.only(envs="hard").grid("policy_value").rows[0].means
     assert sorted(values, key=values.get) == sorted(means, key=lambda name: -means[name].mean)
 
 
-@pytest.mark.parametrize(("seeds", "least"), [(10, 0.88), (30, 0.89)])
-def test_bootstrap_intervals_of_the_interquartile_mean_hold_nearly_as_often_as_they_say(seeds, least):
-    """Three problems with gamma populations, whose truth is that of 200,000 runs. If 93 % of the intervals hold, as
-    measured on other draws, fewer than ``least`` of 400 or more than 98.5 % do with probability below 1e-3."""
-    rng = np.random.default_rng(7)
-    shapes = [[(4.0, 1.0), (2.0, 5.0)], [(9.0, 10.0), (3.0, 20.0)], [(1.5, 300.0), (5.0, 100.0)]]
-
-    def runs(n):
-        return [[rng.gamma(shape, scale, n) for shape, scale in problem] for problem in shapes]
-
-    truth = _population(runs(200_000))
-    found = [aggregated(runs(seeds), seed=i)[0] for i in range(400)]
-    held = sum(x.low <= truth <= x.high for x in found)
-    assert least * 400 <= held <= 0.985 * 400
-
-
-def _population(runs):
-    """The interquartile mean of the first algorithm, by its definition."""
-    relative = np.concatenate([mine / np.mean([mine.mean(), other.mean()]) for mine, other in runs])
-    return float(stats.trim_mean(relative, 0.25))
+def test_the_interval_of_a_mean_rank_says_which_orders_other_seeds_may_have():
+    """Drawn with replacement, [0, 1] has the means 0, 1/2, 1, so its rank beside 0.6 is 1 or 2; below 2 it is 1."""
+    near, far = (
+        ranked([[np.array([0.0, 1.0]), np.array([0.6, 0.6])]]),
+        ranked([[np.array([0.0, 1.0]), np.full(2, 2.0)]]),
+    )
+    assert [(x.mean, x.low, x.high) for x in near] == [(1, 1, 2), (2, 1, 2)]
+    assert [(x.mean, x.low, x.high) for x in far] == [(1, 1, 1), (2, 2, 2)]
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------
@@ -351,12 +321,12 @@ def test_show_prints_what_the_study_has(many, tmp_path):
 
     loaded = ck.Study.load(tmp_path)
     assert json.loads(shown("--json").stdout)["table"] == loaded.table()
-    options = ["--algo", "a", "--algo", "b", "--grid", "--against", "b", "--aggregate", "iqm", "--label", "a=Alpha"]
+    options = ["--algo", "a", "--algo", "b", "--grid", "--against", "b", "--ranks", "--label", "a=Alpha"]
     found = json.loads(shown(*options, "--json").stdout)
     two = loaded.with_labels({"a": "Alpha"}).only(algos=["a", "b"])
     assert found["grid"] == two.grid().data()
     assert found["comparison"] == [row for table in two.comparison("b", "strong_regret", None) for row in table.data()]
-    assert found["aggregate"] == two.aggregate(against="b").data()
+    assert found["ranks"] == two.ranks().data()
     text = shown(*options).stdout
     assert "Alpha" in text and "12 ± 5" in text and "p (Holm)" in text
     assert shown("--grid", "--table", "latex").stdout == loaded.grid().to_latex()

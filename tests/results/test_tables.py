@@ -259,7 +259,7 @@ def test_the_table_of_runs_shows_what_json_has(two):
 
 def test_runs_that_a_rule_has_ended_at_different_lengths_show_their_own(two):
     mine = [r for r in two.records if r.run.algo == "pri"]
-    ended = [replace(r, run=replace(r.run, episodes=100 + r.run.seed, anytime=True)) for r in mine]
+    ended = [replace(r, run=replace(r.run, length=100 + r.run.seed, anytime=True)) for r in mine]
     assert [row["episodes"] for row in run_table(ended, most=3).data()] == [100, 101, 102]
     assert learned_data(ended)["episodes"] is None and learned_data(mine)["episodes"] == mine[0].run.episodes
     assert "100 to 102 episodes" in str(learned(ended).renderables[0])
@@ -324,20 +324,12 @@ def test_json_and_tables_exclude_each_other(order):
     assert refused.exit_code == 2 and "--json and --table cannot be combined" in refused.stderr
 
 
-def test_the_report_gives_its_summary_instead_and_writes_nothing_unless_told_where(two, tmp_path):
+def test_show_prints_the_tables_of_a_folder(two, tmp_path):
     for record in two.records:
         store.save_record(record, tmp_path / "runs")
-    kept = sorted(path.name for path in (tmp_path / "runs").iterdir())
     loaded = Study.load(tmp_path / "runs")
-    for form, text in (("markdown", loaded.to_markdown()), ("latex", loaded.to_latex())):
-        assert run("report", str(tmp_path / "runs"), "--table", form).stdout == text
-        target = tmp_path / f"summary.{form}"
-        done = run("report", str(tmp_path / "runs"), "--table", form, "--out", str(target))
-        assert (done.exit_code, done.stdout) == (0, f"wrote {target}\n")
-        assert target.read_text(encoding="utf-8") == text
-        refused = run("report", str(tmp_path / "runs"), "--table", form, "--out", str(target))
-        assert refused.exit_code == 1 and "--force replaces it" in refused.stderr
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == kept
+    assert run("show", str(tmp_path / "runs"), "--table", "markdown").stdout == loaded.to_markdown()
+    assert run("show", str(tmp_path / "runs"), "--table", "latex").stdout == loaded.to_latex()
 
 
 # -- the width of a terminal -------------------------------------------------------------------------------------------
@@ -367,7 +359,7 @@ def test_a_printed_table_fits_its_terminal_and_loses_nothing(width, two):
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width and "…" not in text
     ends = [cell.text for n in (0, 1) for cell in two.summary()[0].cells(strong_violation(two).split()[n], narrow=True)]
     assert all(end in text for end in ends)
-    assert text.rstrip().endswith("rest") and "Lines of a cell, from above" in text
+    assert " ".join(text.split()).endswith(", then rest.") and "Each cell lists" in text
 
 
 def strong_violation(shown):

@@ -211,7 +211,7 @@ def test_a_models_bounds_are_those_asked_for():
 def test_a_model_of_other_constraints_is_not_used_and_that_is_said():
     run = learn(make_env("gym/frozen-lake"), "triple-q", constraints=[ck.at_most("wet feet", 0.2)], episodes=10)
     assert run.optimum is None and run.policy_value is None
-    assert run.notes[0] == "the model that the environment brings is not used: its constraints are falls ≤ 0.05"
+    assert run.notes[0] == "the model of the environment is not used: its constraints are falls ≤ 0.05"
 
 
 def test_a_bound_out_of_reach_is_said():

@@ -122,7 +122,7 @@ def test_progress_reports_every_piece():
     seen = []
     learn("paper/synthetic", "triple-q", episodes=5000, progress=seen.append)
     done = [p.done for p in seen]
-    assert done == sorted(done) and done[-1] == 5000 and all(p.tally.episodes == p.done for p in seen)
+    assert done == sorted(done) and done[-1] == 5000 and all(p.tally.length == p.done for p in seen)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_progress_reports_every_piece():
         ({"seed": 2**63}, f"seed is {2**63}, expected a whole number from 0"),
         ({"seeds": 3}, "seeds is not a parameter of an algorithm"),
         ({"slack": 3}, "slack is not a parameter of an algorithm"),
-        ({"constraints": [ck.at_most("cost", 1)]}, "a model brings its own constraints"),
+        ({"constraints": [ck.at_most("cost", 1)]}, "a model has its own constraints"),
     ],
 )
 def test_bad_requests_are_named(change, message):
@@ -165,15 +165,15 @@ def test_figures_are_in_the_users_units_whatever_the_scale():
 def test_an_account_with_numbered_entries_is_kept_whole():
     """PRI numbers its rounds, which once made its whole account vanish from the record."""
     record = learn("paper/synthetic", "pri", episodes=3000)
-    assert record.explanation["weights by round"] and not any("could not be computed" in x for x in record.notes)
+    assert record.internals["weights by round"] and not any("could not be computed" in x for x in record.notes)
 
 
 def test_the_account_of_a_run_takes_a_line_an_entry():
     run = learn("paper/synthetic", "mf-pri", episodes=20_000, seed=1)
-    text = run.explain()
+    text = run.internals_text()
     assert text.startswith("mf-pri (practical) on paper/synthetic, seed 1\nfrom episode 1: warm-up\n")
     drawn = text.split("stochastic decisions:\n")[1].split("actions in use")[0].splitlines()
-    assert len(drawn) == len(run.explanation["stochastic decisions"]) > 1
+    assert len(drawn) == len(run.internals["stochastic decisions"]) > 1
     assert "00000000" not in text, "numbers have six digits"
 
 

@@ -36,7 +36,7 @@ def study(tmp_path_factory):
 
 def test_an_experiment_in_steps_asks_for_the_runs_that_learn_makes(tmp_path):
     runs = Experiment.load(written(tmp_path, TOML.format(steps="4e2"))).runs()
-    assert [(run.algo, run.episodes, run.unit, run.seed) for run in runs] == [
+    assert [(run.algo, run.length, run.unit, run.seed) for run in runs] == [
         ("cmdp-psrl", 400, "step", 0),
         ("cmdp-psrl", 400, "step", 1),
         ("cl-pri", 600, "step", 0),
@@ -60,7 +60,7 @@ def test_problems_with_and_without_a_horizon_share_an_experiment_each_in_its_own
     both = Experiment.of(
         {"name": "both", "environments": ["queue", "machine-two"], "algorithms": ["cl-pri"], "episodes": 7, "steps": 9}
     )
-    assert {(run.env, run.episodes, run.unit) for run in both.runs()} == {
+    assert {(run.env, run.length, run.unit) for run in both.runs()} == {
         ("queue", 7, "episode"),
         ("machine-two", 9, "step"),
     }
@@ -111,7 +111,7 @@ def test_tables_and_pages_about_runs_without_episodes_never_say_episode(study, t
 def test_a_run_that_is_continued_by_steps_is_the_run_that_was_longer_from_the_start(name, tmp_path):
     long = ck.learn("machine-two", name, stop=1300, seed=3)
     begun = ck.learn("machine-two", name, stop=700, seed=3)
-    assert begun.run.unit == "step" and begun.run.episodes == 700 and begun.curves["step"][-1] == 700
+    assert begun.run.unit == "step" and begun.run.length == 700 and begun.curves["step"][-1] == 700
     longer = ck.continue_run(begun, steps=600)
     assert difference(longer, long) is None and longer.run.key == long.run.key
     ck.save_record(begun, tmp_path)

@@ -52,7 +52,7 @@ def test_weak_and_strong_sums_are_those_of_a_loop_over_evaluate(cmdp, preset):
     TripleQ(spec, preset=preset).run(source, stream(1), n)
     gaps = np.array([optimum, *cmdp.rho]) - values
     tally = source.meter.tally()
-    assert tally.episodes == n
+    assert tally.length == n
     assert tally.weak.regret == pytest.approx(gaps[:, 0].sum(), abs=1e-8)
     assert tally.strong.regret == pytest.approx(np.maximum(gaps[:, 0], 0).sum(), abs=1e-8)
     np.testing.assert_allclose(tally.weak.violation, gaps[:, 1:].sum(axis=0), rtol=0, atol=1e-8)
@@ -147,7 +147,7 @@ def test_a_block_of_episodes_of_one_policy_is_added_at_once():
     meter = Meter.of(cmdp, 3.0)
     meter.add(7, np.array([v, *(cmdp.signs * w)]), np.array([10.0, 11.0, 12.0]))
     tally = meter.tally()
-    assert tally.episodes == 7
+    assert tally.length == 7
     assert tally.weak.regret == pytest.approx(7 * (3 - v))
     np.testing.assert_allclose(tally.weak.violation, [7 * (w[0] - 12), 7 * (1 - w[1])])
     np.testing.assert_allclose(tally.strong.violation, np.maximum(tally.weak.violation, 0))

@@ -615,7 +615,7 @@ def test_what_an_outcome_function_may_not_return(outcome, told):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"outcome": lambda s, a: [(1.0, s, 0.0)], "reward": lambda s, a: 0.0}, "given beside outcome"),
+        ({"outcome": lambda s, a: [(1.0, s, 0.0)], "reward": lambda s, a: 0.0}, "given together with outcome"),
         ({"step": lambda s, a: {s: 1.0}}, "reward is missing: give step and reward, or outcome"),
         ({"reward": lambda s, a: 0.0}, "step is missing"),
     ],
@@ -626,7 +626,9 @@ def test_either_step_and_reward_or_outcome(given, told):
 
 
 def test_a_constraint_has_no_signal_of_its_own_beside_outcome():
-    with pytest.raises(ck.CmdpkitError, match="constraint 'cost' has a signal of its own beside outcome"):
+    with pytest.raises(
+        ck.CmdpkitError, match="constraint 'cost' has a signal of its own, which outcome returns already"
+    ):
         ck.CMDP.from_function(
             start="on",
             horizon=2,

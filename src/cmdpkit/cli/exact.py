@@ -297,14 +297,13 @@ def convert(
     shared.wrote(out, as_json)
 
 
-@verb("export best.json --to csv", "export best.json controller.py")
+@verb("export best.json best.csv", "export best.json controller.py")
 def export(
     policy: Annotated[Path, Argument(metavar="POLICY", help="A policy file (.json, .csv or .npz).")],
     out: Annotated[
-        Path | None,
+        Path,
         Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
-    ] = None,
-    to: Annotated[shared.PolicyFormat | None, Option(help="Write next to POLICY, with this suffix.")] = None,
+    ],
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -315,12 +314,9 @@ def export(
     """
     import cmdpkit as ck
 
-    if (out is None) == (to is None):
-        raise BadParameter("give either OUT or --to")
-    target = policy.with_suffix(f".{to}") if out is None else out
-    shared.refuse_existing(target, force)
-    ck.write_policy(ck.read_policy(policy), target, overwrite=force)
-    shared.wrote(target, as_json)
+    shared.refuse_existing(out, force)
+    ck.write_policy(ck.read_policy(policy), out, overwrite=force)
+    shared.wrote(out, as_json)
 
 
 def _loaded(model: str, renormalise: bool, discount: float | None, average: bool, *, functions: bool = False) -> Any:

@@ -14,7 +14,7 @@ from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Json, TableForm, Tables, verb
+from cmdpkit.cli.shared import Json, Tables, verb
 from cmdpkit.errors import CmdpkitError
 
 if TYPE_CHECKING:
@@ -30,13 +30,6 @@ class Executor(StrEnum):
     serial = "serial"
     processes = "processes"
     dask = "dask"
-
-
-class Aggregation(StrEnum):
-    """`cmdpkit.results.study_tables.AGGREGATES`, which are not imported for --help."""
-
-    iqm = "iqm"
-    ranks = "ranks"
 
 
 By = Annotated[Executor, Option(help="This process, processes of this machine, or a dask cluster.")]
@@ -129,7 +122,7 @@ Labels = Annotated[
     "show runs/quickstart",
     "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
     "show runs/quickstart --grid --metric strong_violation --table latex",
-    "show runs/quickstart --against cl-pri --aggregate iqm",
+    "show runs/quickstart --against cl-pri --ranks",
     "show runs/quickstart --sweep eta",
 )
 def show(
@@ -141,9 +134,7 @@ def show(
     against: Annotated[
         str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
     ] = None,
-    aggregate: Annotated[
-        Aggregation | None, Option(help="All problems in one number: interquartile mean of ratios, or mean rank.")
-    ] = None,
+    ranks: Annotated[bool, Option("--ranks", help="The mean rank of every algorithm over all problems.")] = False,
     sweep: Annotated[
         str | None, Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
     ] = None,
@@ -155,7 +146,7 @@ def show(
 ) -> None:
     """Show tables of runs, as wide as the terminal.
 
-    By default one table per problem, as `bench` prints them. --grid, --against, --aggregate and --sweep show other
+    By default one table per problem, as `bench` prints them. --grid, --against, --ranks and --sweep show other
     tables of one --metric instead.
     """
     from cmdpkit.results.study import study_text, tables_text
@@ -167,8 +158,8 @@ def show(
         asked["grid"] = [study.grid(metric)]
     if against is not None:
         asked["comparison"] = list(study.comparison(against, metric, None))
-    if aggregate is not None:
-        asked["aggregate"] = [study.aggregate(metric, aggregate.value, against=against)]
+    if ranks:
+        asked["ranks"] = [study.ranks(metric)]
     if sweep is not None:
         asked["sweep"] = [study.sweep(sweep, metric)]
     tables = [each for some in asked.values() for each in some]
@@ -189,7 +180,6 @@ def show(
 @verb(
     "report runs/quickstart",
     "report runs/quickstart --out quickstart.html",
-    "report runs/quickstart --table latex --out summary.tex",
     "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
 )
 def report(
@@ -200,20 +190,11 @@ def report(
         Path | None,
         Option(
             metavar="FILE",
-            help="Write here. By default the report replaces report.html in the folder, that of a model is NAME.html, "
-            "and tables are printed.",
+            help="Write here. By default the report replaces report.html in the folder; that of a model is NAME.html.",
         ),
     ] = None,
     today: Annotated[
         Path | None, Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
-    ] = None,
-    table: Annotated[
-        TableForm | None,
-        Option(
-            "--table",
-            help="Instead of the report, give its summary as Markdown or LaTeX tables.",
-            callback=shared.one_form,
-        ),
     ] = None,
     force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
     algo: Algos = None,
@@ -226,27 +207,18 @@ def report(
     The page needs no network. That of a model has its bounds and their prices, the policy of today against the optimum
     and a simple policy, the differences that cost most, and how single episodes spread.
     """
-    from cmdpkit.io.atomic import write_text
-    from cmdpkit.results.tables import joined
     from cmdpkit.results.wording import counted
 
     folder = Path(target)
     if not folder.is_dir():
-        others = {"--table": table, "--algo": algo, "--env": env, "--label": label}
+        others = {"--algo": algo, "--env": env, "--label": label}
         _report_plan(target, out, today, force, as_json, [name for name, value in others.items() if value])
         return
     if today is not None:
         raise BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
-    if table is None:
-        _check_page(out)
+    _check_page(out)
     shared.refuse_existing(out, force)
     study = _study(folder, algo, env, label)
-    if table is not None:
-        if out is None:
-            shared.say_tables(study.summary(), table)
-        else:
-            shared.wrote(write_text(out, joined(study.summary(), table), overwrite=force), as_json)
-        return
     path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
         counts = {"runs": len(study.records), "failures": len(study.failures)}

@@ -144,7 +144,7 @@ def learn(
     ] = None,
     threads: Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")] = None,
     renormalise: Renormalise = False,
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Show the learner's diagnostics.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show the learner's phases and internals.")] = False,
     table: Tables = None,
     as_json: Json = False,
 ) -> None:
@@ -181,7 +181,7 @@ def learn(
     tables = [show.run_table(records, len(records))]
     shared.answer(as_json, table, lambda: show.learned_data(records), tables, lambda: show.learned(records))
     for record in records if verbose else []:
-        typer.echo(f"\n{record.explain()}")
+        typer.echo(f"\n{record.internals_text()}")
 
 
 def _length(episodes: str | None, steps: str | None, stop: str | None, more: str | None) -> dict[str, Any]:

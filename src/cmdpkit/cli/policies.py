@@ -69,7 +69,7 @@ def estimate(
     Every row of the log is one transition: episode, step, state, action, reward, next_state and one column for each
     constraint.
 
-    Ends with exit code 3 if no policy can be certified; the message says which data would help most.
+    Ends with exit code 3 if no policy can be certified; the message names the data that would help most.
     """
     from rich.console import Group
 

@@ -60,7 +60,7 @@ class RunWatch(StatusLines):
         with self.lock:
             if at.run.key not in self.gone:
                 self.under_way.setdefault(at.run.key, _History()).add(at)
-        if at.done == at.run.episodes:
+        if at.done == at.run.length:
             self.ended(at.run, None)
 
     def ended(self, run: Run, reason: str | None) -> None:
@@ -119,11 +119,11 @@ class _History:
     def left(self) -> float | None:
         """Seconds that the run will still take; None before that can be told."""
         at, rate = self.latest, self.rate
-        if not at.run.episodes or not rate or at.seconds < ESTIMATED_AFTER:
+        if not at.run.length or not rate or at.seconds < ESTIMATED_AFTER:
             return None
-        if at.done < ESTIMATED_SHARE * at.run.episodes and at.seconds < ESTIMATED_ANYWAY:
+        if at.done < ESTIMATED_SHARE * at.run.length and at.seconds < ESTIMATED_ANYWAY:
             return None
-        return (at.run.episodes - at.done) / rate
+        return (at.run.length - at.done) / rate
 
 
 def _row(name: str, history: _History) -> Row:
@@ -132,16 +132,16 @@ def _row(name: str, history: _History) -> Row:
 
     at = history.latest
     sums = at.tally.weak or at.tally.realised
-    rate, left, known = history.rate, history.left, at.run.episodes > 0
-    share = at.done / at.run.episodes if known else None
+    rate, left, known = history.rate, history.left, at.run.length > 0
+    share = at.done / at.run.length if known else None
     regret = "" if sums.regret is None else f"regret {compact(sums.regret, 3):<5}"
-    violation = " ".join(f"{compact(float(x), 3):<5}" for x in sums.violation).rstrip()
+    violation = " ".join(f"{compact(float(x), 3):<6}" for x in sums.violation)
     return (
         Field(name),
         Field(f"{at.phase:<13}", 3),
         *([] if share is None else [Field("", 4, share)]),
         Field(f"{compact(at.done, 3)} {at.run.unit}s" if share is None else f"{100 * share:3.0f} %"),
-        Field("" if left is None else f"{clock(left):>5} left", 1),
+        Field("" if not known else " " * 10 if left is None else f"{clock(left):>5} left", 1),
         Field(regret, 2),
         Field(violation and f"violation {violation}", 5),
         Field("" if rate is None else f"{compact(rate, 3):>5}/s", 6),

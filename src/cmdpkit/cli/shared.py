@@ -50,6 +50,8 @@ class Verbs(TyperGroup):
             help_is_asked_for = error.ctx is not None and error.format_message() == error.ctx.get_help()
             said = error.format_message() if help_is_asked_for else f"error: {_in_our_words(error.format_message())}"
             typer.echo(printable(said), err=True)
+            if getattr(error, "option_name", "") == "--constraint" and "--bound" in error.ctx.get_help():
+                typer.echo("a model has its constraints; --bound NAME=VALUE changes the bound of one", err=True)
             if error.ctx is not None and not help_is_asked_for:
                 usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
                 typer.echo(f"usage: {usage}; `{error.ctx.command_path} -h` explains it", err=True)
@@ -94,12 +96,15 @@ def _in_our_words(message: str) -> str:
     '--seeds: expected at least 1'
     >>> _in_our_words("No such command 'lern'. Did you mean 'learn'?")
     "no such command 'lern'. Did you mean 'learn'?"
+    >>> _in_our_words("Invalid value for 'OUT': 'plan.txt' must end in .csv")
+    "OUT: 'plan.txt' must end in .csv"
     """
     text = re.sub(r"^Invalid value for '?(.+?)'?: (?:Value error, )?", r"\1: ", message).removesuffix(".")
     text = re.sub(r"Input should be (?:a valid )?(.+?)(?:, unable to parse .*)?$", r"expected \1", text)
     for theirs, ours in PLAINER.items():
         text = text.replace(theirs, ours)
-    return text if text.startswith("-") else text[:1].lower() + text[1:]
+    is_name = text.startswith("-") or text[:2].isupper()  # an option, or an argument such as MODEL
+    return text if is_name else text[:1].lower() + text[1:]
 
 
 @contextmanager
@@ -177,8 +182,12 @@ Bounds = Annotated[
 
 
 def examples(*lines: str) -> str:
-    """The last lines of a verb's help: commands that can be typed as they are."""
-    return "\b\nExamples:\n" + "\n".join(f"  cmdpkit {line}" for line in lines)
+    """The last lines of a verb's help: commands that can be typed as they are, each with its remark below it.
+
+    >>> examples("bench study.toml     (killed? the same command continues)").splitlines()[2:]
+    ['  cmdpkit bench study.toml', '      (killed? the same command continues)']
+    """
+    return "\b\nExamples:\n" + "\n".join(f"  cmdpkit {line}" for line in lines).replace("     (", "\n      (")
 
 
 def verb(*lines: str, name: str | None = None) -> Callable[[Command], Command]:

@@ -82,7 +82,10 @@ def _kernel(
     T, S, A = shape
     if successors is None:
         if T * S * A * S > DENSE_LIMIT:
-            raise CmdpkitError(f"{T * S * A} dense rows over S = {S} states do not fit in memory; give successors")
+            raise CmdpkitError(
+                f"{T * S * A:,} rows with {S:,} next states each do not fit in memory; give successors, the number of "
+                "next states of a row, as in successors=5"
+            )
         return Kernel.from_dense(rng.dirichlet(np.full(S, concentration), (T, S, A)))
     k = whole("successors", successors, 1, S)
     prob = rng.dirichlet(np.full(k, concentration), T * S * A)

@@ -38,9 +38,14 @@ class Alike(NamedTuple):
 
 
 def several_marks(S: int, marks: int = 3) -> FloatArray:
-    """[marks, S]: the number of the state, which shows shifts along an order of the states, and random marks."""
-    drawn = np.random.default_rng(S).random((marks - 1, S))
-    return np.concatenate((np.linspace(0.0, 1.0, S)[None], drawn))
+    """[marks, S]: the number of the state, which shows shifts along an order of the states, and random marks.
+
+    Random marks are in the lower third for half of the states and in the upper third for the others. A shift towards a
+    state in the middle would not change the mean of a mark.
+    """
+    rng = np.random.default_rng(S)
+    drawn = [(2 * (rng.permutation(S) % 2) + rng.random(S)) / 3 for _ in range(marks - 1)]
+    return np.array([np.linspace(0.0, 1.0, S), *drawn])
 
 
 def new_records(cells: int, groups: int, quantities: int) -> FloatArray:

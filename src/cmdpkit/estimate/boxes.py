@@ -37,7 +37,7 @@ from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.row_lists import rows_of
 from cmdpkit.operators.rows import expect, prepare, push, row_of
 from cmdpkit.operators.step import all_drawn
-from cmdpkit.operators.steps import evaluation, flow, induction
+from cmdpkit.operators.steps import NO_CHOICE, flow, induction
 
 
 class Known(NamedTuple):
@@ -201,8 +201,9 @@ def total(models: Models, x: FloatArray, pi: Decisions, X: FloatArray) -> float:
     """The largest total of a signal x [1 or H, S, A] under a policy in the models; X [L, S, 1] gets its values."""
     (H, S), totals = pi.choice.shape, np.zeros(1)
     X[H % len(X)] = 0.0
-    given = models.rows, signals_of(x[None]), pi
-    call(evaluation, work_of(models, H), *given, 0, H - 1, 0, S, X, NO_VALUES)
+    signals, policy = signals_of(x[None]), pi._replace(choice=np.array(pi.choice))
+    given = models.rows, signals.r, readonly(np.ones((1, 1, 1), dtype=bool)), signals, policy
+    call(induction, work_of(models, H), *given, 0, H - 1, 0, S, NO_CHOICE, X, NO_VALUES)
     call(from_start, 2 * S, models, X[0, :, 0], X[0, :, :0], totals)
     return float(totals[0])
 
@@ -211,7 +212,16 @@ def visits(models: Models, pi: FloatArray) -> FloatArray:
     """Expected visits [H, S, A] of a policy pi [H, S, A], in a box those in the best models of the last induction."""
     d, given = np.zeros(pi.shape[:2]), (models.rows, drawn(pi), signals_of(np.zeros((1, 1, *pi.shape[1:]))))
     call(_add_start, pi.shape[1], models, d[0])
-    call(flow, work_of(models, len(pi)) // 4, *given, 0, len(pi) - 1, np.zeros((0, pi.shape[1])), d, np.zeros(0))
+    call(
+        flow,
+        work_of(models, len(pi)) // 4,
+        *given,
+        0,
+        len(pi) - 1,
+        readonly(np.zeros((0, pi.shape[1]))),
+        d,
+        np.zeros(0),
+    )
     return d[..., None] * pi
 
 

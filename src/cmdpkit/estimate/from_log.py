@@ -69,7 +69,7 @@ class Coverage:
 
 @dataclass(frozen=True, eq=False)
 class OffPolicyEvaluation(Shown):
-    """The totals that a policy would have had, as far as the log can tell."""
+    """Estimated totals of a policy that the log need not have followed."""
 
     cmdp: CMDP  # the plug-in model of the log
     confidence: float  # probability with which each range holds
@@ -82,7 +82,7 @@ class OffPolicyEvaluation(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Estimate(Shown):
-    """What a log of past decisions says; made by `from_log`."""
+    """The model of a log, its coverage, and the policies that it can certify; made by `from_log`."""
 
     log: Log  # the transitions that it rests on
     stationary: bool  # whether all steps share their counts
@@ -172,9 +172,9 @@ class Estimate(Shown):
     def solve(self, confidence: float = 0.95, *, forecast: bool = True) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.
 
-        `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It says which limit missed which bound,
-        and which data would help most. With ``forecast`` it also says how many episodes would be enough, which takes
-        some seconds, because the answer is tried out on logs of that size.
+        `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It names the limit, the bound that it
+        misses, and the data that would help most. With ``forecast`` it also estimates how many episodes would be
+        enough, which takes some seconds, because the answer is tried out on logs of that size.
         """
         check_confidence(confidence)
         if self.contradiction is not None:
@@ -200,7 +200,7 @@ def from_log(
     bad: str = "error",
     duplicates: str = "error",
 ) -> Estimate:
-    """What a log of past decisions says: a model, how far it can be trusted, and certified policies.
+    """From a log of past decisions to a model, its coverage, and certified policies.
 
     Parameters
     ----------
@@ -215,14 +215,14 @@ def from_log(
     horizon, discount, criterion : exactly one of them, as for `CMDP`; the criterion can be "average"
     constraints : `at_least` and `at_most` without a signal: the column of that name is the signal
     stationary : whether all steps behave alike, so that they share their counts. With a horizon they do not unless this
-        is true; `Estimate.notes` says when the log does not contradict it. Without a horizon they always do.
+        is true; `Estimate.notes` reports if the log does not contradict it. Without a horizon they always do.
     ranges : the smallest and the largest value that a signal can have in a single step, such as {"cost": (0, 100)};
-        "reward" may be among them, and a constraint may bring its own: ``at_most("cost", 5, range=(0, 100))``. Without
+        "reward" may be among them, and a constraint may have its own: ``at_most("cost", 5, range=(0, 100))``. Without
         it, a promise holds on the condition that the log has seen the worst. A value outside of it is an error.
     states : all states that can occur, or "complete" if the log has met all of them. Otherwise, promises and
         certificates count states that the log never met, in which the worst of the range goes on to the end; where a
         range is missing, and for averages, promises hold on the condition that there are no such states
-    bad : with "drop episodes", episodes with mistakes are left out; `Estimate.cleaned` says which kinds and how many
+    bad : with "drop episodes", episodes with mistakes are left out; `Estimate.cleaned` counts them by kind
     duplicates : with "drop", duplicate rows are removed
 
     A state in which no action was ever recorded, though an episode ended there before its last step, is one in which
@@ -296,7 +296,7 @@ def estimated(log: Log, stationary: bool, *, asked: bool) -> Estimate:
         elif not stationary and not asked and found.comparisons and not found.contradicted:
             notes.append(
                 f"the log does not contradict that all steps behave alike (p = {found.p:.2g}): with stationary=True "
-                "they share their counts, and the same log says much more"
+                "they share their counts, and the intervals are narrower"
             )
     change = change_in(log, 1 if stationary else int(horizon or 1))
     since = None

@@ -91,7 +91,7 @@ class Promise(Shown):
 
 
 class NoPromise(CmdpkitError):
-    """No policy can be certified to meet the bounds; the error says what is missing and which data would help most."""
+    """No policy can be certified to meet the bounds; the error names the bound, and the data that would help most."""
 
     __module__ = "cmdpkit"
     exit_code = 3
@@ -360,10 +360,10 @@ def _declined(
     total = Range(x.middle, x.below(level), x.above(level))
     limit = total.low if c.sign > 0 else total.high
     known: dict[str, Any] = {"constraint": c, "total": total, "limit": limit, "level": level, "notes": notes}
-    text = f"no policy can be promised: {c} is asked for, and "
+    text = f"no policy can be promised: {c} is required, and "
     if np.isinf(limit):
         text += (
-            "the log does not tell how far an estimate may be from the truth, because no decision was recorded twice "
+            "the error of the estimates is unknown, because no decision was recorded twice "
             "or, where averages count, because the states fall apart into several parts; record more episodes, or let "
             "steps share their counts (stationary=True, --stationary) if they behave alike"
         )
@@ -371,15 +371,15 @@ def _declined(
     side = "at least" if c.sign > 0 else "at most"
     estimate, tested = (f"{total / c.scale:.6g}{c.unit}" for total in (x.middle, limit))
     text += (
-        f"the policy that came nearest has an estimated total of {estimate}, of which the part of the log that tests "
-        f"it makes sure, with {100 * level:.4g} % confidence, only that it is {side} {tested}"
+        f"the policy that came nearest has an estimated total of {estimate}, and the held-out part of the log "
+        f"proves, with {100 * level:.4g} % confidence, only that it is {side} {tested}"
     )
     inside = x.low - c.bound_on_total if c.sign > 0 else c.bound_on_total - x.high
     if inside <= 0 < (x.high - c.bound_on_total if c.sign > 0 else c.bound_on_total - x.low):
-        text += "; too little of what it would do was recorded there, and the worst is assumed: record more episodes"
+        text += "; too few of its decisions were recorded there, and the worst is assumed: record more episodes"
     elif inside <= 0:
         text += (
-            "; in the estimated model other policies meet all bounds, but the log does not make sure of any of them"
+            "; in the estimated model other policies meet all bounds, but the log proves it of none of them"
             if nearest_policy(cmdp)[1]
             else "; in the estimated model no policy meets all bounds: relax a bound, or record other actions"
         )
@@ -391,8 +391,8 @@ def _declined(
         )
     elif forecast and x.error <= surprise:
         text += (
-            ". Most of that is room for what never happened in this log, so it does not tell how many episodes would "
-            "be enough"
+            ". Most of that is room for events that never happened in this log, so the number of episodes that would "
+            "be enough is unknown"
         )
     elif forecast and np.isfinite(x.error):
         lacking = abs(limit - (x.low if c.sign > 0 else x.high)) / inside if inside > 0 else np.inf

@@ -48,7 +48,8 @@ class Solution(Shown):
     binds: BoolArray  # [N], whether the bound has a price above 0
     method: str  # "columns" or "lp", whichever found the policy
     seconds: float  # how long solving took
-    ended: Literal["optimal", "gap", "interrupted"] = "optimal"  # or as close as was asked for, or by Ctrl-C
+    # "optimal" (to a millionth), as close as was asked for, as close as double precision allows, or ended by Ctrl-C
+    ended: Literal["optimal", "gap", "precision", "interrupted"] = "optimal"
 
     @property
     def complete(self) -> bool:
@@ -158,10 +159,13 @@ class Infeasible(CmdpkitError):
     __module__ = "cmdpkit"
     exit_code = 3
 
-    def __init__(self, cmdp: CMDP, policy: Policy, best: FloatArray, conflict: tuple[str, ...]) -> None:
-        self.cmdp = cmdp
+    def __init__(
+        self, cmdp: Any, policy: Any, best: FloatArray, conflict: tuple[str, ...], utilities: FloatArray | None = None
+    ) -> None:
+        self.cmdp = cmdp  # the model, with arrays or by functions
         self.policy = policy  # the compromise: its largest shortfall, relative to the signal's range, is the smallest
-        self.utilities = evaluate(cmdp, policy).w  # [N], totals of that policy
+        # [N], totals of that policy
+        self.utilities: FloatArray = evaluate(cmdp, policy).w if utilities is None else utilities
         self.best = best  # [N], the best total of each signal if the other bounds are ignored
         self.conflict = conflict  # names of constraints that cannot be met together; leaving out one makes it possible
         super().__init__(self._explanation())
@@ -227,7 +231,7 @@ def explain_infeasible(cmdp: CMDP, pool: Pool) -> Infeasible:
     names = tuple(cmdp.constraints[n].name for n in conflict)
     best = [pool.price(np.eye(1, 1 + cmdp.N, 1 + n)[0])[1].w[n] for n in range(cmdp.N)]
     own = np.array(best) * pool.units[1:] + pool.offsets[1:]
-    return Infeasible(cmdp, compromise, own * cmdp.signs + 0.0, names)  # type: ignore[arg-type]
+    return Infeasible(cmdp, compromise, own * cmdp.signs + 0.0, names)
 
 
 def subject_to(cmdp: CMDP, constraints: list[int], r: FloatArray | None = None) -> CMDP:

@@ -38,6 +38,8 @@ from cmdpkit.operators.steps import Threads
 METHODS = ("auto", "columns", "lp")
 MAX_EVALUATED = 64  # states of models without a horizon whose answer is evaluated once more, to the last digits
 MAX_RELATIVE_GAP = 1e-9  # with a larger gap, relative to the value, the method "auto" also solves the full LP
+MAX_OPTIMAL_GAP = 1e-6  # an answer is called optimal up to this gap, relative to its value or to the range of values
+PULSE = 0.1  # seconds between two reports that a round goes on
 MIN_BINDING_SHARE = 1e-9  # a bound binds if its price times its range exceeds this share of the value's range
 
 
@@ -48,13 +50,19 @@ if TYPE_CHECKING:
 class Round(NamedTuple):
     """How far a solve is, in the user's units."""
 
-    number: int  # rounds so far, from 1; each finds one more policy
+    number: int  # rounds so far, from 1; each finds one more policy. 0 while a model by functions has none
     value: float  # of the best policy within the bounds that is known
     gap: float  # proved: no policy within the bounds has a value above value + gap
     seconds: float  # since the solve began, without those of compilation
+    left: float | None = None  # seconds left if the gap goes on falling as it did; None where that is not known
+    sweeps: int = 0  # for models by functions, passes over all states so far
 
     def __str__(self) -> str:
-        return f"round {self.number}: value {self.value:.6g}, proved to within {self.gap:.2g}, {self.seconds:.1f} s"
+        found = f"round {self.number}: value {self.value:.6g}, proved to within {self.gap:.2g}"
+        known = found if self.number else "first policies"
+        sweeps = f", {self.sweeps:,} sweeps" if self.sweeps else ""
+        left = "" if self.left is None else f", about {self.left:.3g} s left"
+        return f"{known}{sweeps}, {self.seconds:.1f} s{left}"
 
 
 Report = Callable[[Round], None]
@@ -69,13 +77,23 @@ class Watch(ProgressLine):
         super().__init__(progress, "a Round")
         self.gap = 0.0 if gap is None else float(gap)
         self._began, self._compiled = time.perf_counter(), COMPILE_METER.seconds
-        self._rounds = 0
+        self.now = self._first = Round(0, math.nan, math.inf, 0.0)
 
-    def enough(self, value: float, gap: float) -> bool:
+    def enough(self, value: float, gap: float, sweeps: int = 0) -> bool:
         """Report one more round; whether the gap is as small as was asked for."""
-        self._rounds += 1
-        self.tell(Round(self._rounds, value, gap, self.seconds))
-        return gap <= self.gap * abs(value)
+        goal, left, first = self.gap * abs(value), None, self._first
+        if 0 < goal < gap < first.gap < math.inf:
+            left = (self.seconds - first.seconds) * math.log(gap / goal) / math.log(first.gap / gap)
+        self.now = Round(self.now.number + 1, value, gap, self.seconds, left, sweeps)
+        self._first = first if first.number else self.now
+        self.tell(self.now)
+        return gap <= goal
+
+    def pulse(self, sweeps: int) -> None:
+        """Show that a round goes on."""
+        if self.seconds - self.now.seconds >= PULSE:
+            self.now = self.now._replace(sweeps=sweeps, seconds=self.seconds)
+            self.tell(self.now)
 
     @property
     def seconds(self) -> float:
@@ -237,9 +255,12 @@ def solve_in(pool: Pool, cmdp: CMDP, method: str, watch: Watch, *, interruptible
     if best.excess > 0:
         raise best.missed() if complete else KeyboardInterrupt
     solution = best.solution(watch.seconds)
+    size = max(abs(solution.value), float(pool.units[0]))
     if not complete:
         return replace(solution, ended="interrupted")
-    return solution if watch.gap == 0 or best.good() else replace(solution, ended="gap")
+    if watch.gap > 0 and not best.good() and best.good(watch.gap):
+        return replace(solution, ended="gap")
+    return solution if solution.gap <= MAX_OPTIMAL_GAP * size else replace(solution, ended="precision")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from cmdpkit.model.decisions import Decisions, undrawn
 from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.row_lists import lengths
-from cmdpkit.operators.steps import Steps, Threads, evaluation, induction
+from cmdpkit.operators.steps import NO_CHOICE, Steps, Threads, induction
 
 MAX_ACTIONS = np.iinfo(np.int16).max  # actions are kept in 16 bits
 
@@ -61,8 +61,9 @@ class Induction:
         """
         X = self._room(1 + self.cmdp.N)
         Q = np.zeros((0, 1, 1)) if action_values is None else action_values
-        given = self.cmdp.rows, self.cmdp.signals, Decisions(*map(readonly, policy))
-        self.steps.backward(lambda *place: call(evaluation, self._work, *given, *place, X, Q))
+        same = Decisions(np.array(policy.choice), *map(readonly, policy[1:]))  # of the type of `undrawn`
+        given = self.cmdp.rows, self.cmdp.signals.r, self._allowed, self.cmdp.signals, same
+        self.steps.backward(lambda *place: call(induction, self._work, *given, *place, NO_CHOICE, X, Q))
         return self._from_start(X)
 
     def _room(self, *signals: int) -> FloatArray:

@@ -250,7 +250,7 @@ class _Walk:
         states, actions = (np.array([self.slots[i][k] for i in slots], dtype=np.int64) for k in (1, 2))
         now[:, states] = 0.0
         work = len(now) * (self.cmdp.kernel.nonzeros // self.cmdp.kernel.T // self.cmdp.A + self.cmdp.S)
-        amounts = np.vstack((self.mass, self.change))[:, slots]
+        amounts = np.ascontiguousarray(np.vstack((self.mass, self.change))[:, slots])
         call(_carry, work, self.cmdp.rows, self.choice[h], h, now, states, actions, amounts, then)
         self.here, self.flow = then[0], then[1:]
 

@@ -11,14 +11,26 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cmdpkit.errors import CmdpkitError, InputWarning, quoted
 from cmdpkit.io.atomic import write_pieces, write_text, writing
 from cmdpkit.io.formats import csv_text, prism, umb
-from cmdpkit.io.formats.document import constraint_entry, model_of, tables_of, transitions
+from cmdpkit.io.formats.document import (
+    PER_STEP,
+    RESERVED,
+    Tables,
+    constraint_entry,
+    criterion_entry,
+    exact_entry,
+    grid_table,
+    model_of,
+    names_entry,
+)
 from cmdpkit.io.formats.frames import columns_of, model_of_columns, without_signals
 from cmdpkit.io.formats.json_toml import dump_toml, json_pieces, parse_json, parse_toml
 from cmdpkit.io.formats.npz import read_npz_model, write_npz_model
@@ -26,6 +38,7 @@ from cmdpkit.io.formats.source import Mistakes, Written, read_text, reading, suf
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.validate import Name, written_name
 
 SUFFIXES = (".toml", ".json", ".csv", ".npz")
@@ -136,6 +149,87 @@ def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[C
     if constraints is not None:
         given["constraints"] = [constraint_entry(c) for c in without_signals(constraints)]
     return given
+
+
+# -- a model as the tables of a text file ------------------------------------------------------------------------------
+
+
+def tables_of(cmdp: CMDP) -> Tables:
+    """Everything that defines a model but its `transitions`, as plain tables of texts and numbers."""
+    for c in cmdp.constraints:
+        if c.name in RESERVED:
+            raise CmdpkitError(
+                f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
+                "it; rename it or write .npz"
+            )
+    reached = np.flatnonzero(cmdp.mu).tolist()
+    certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
+    spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
+    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
+    model = {
+        **criterion_entry(cmdp),
+        "start": written_name(cmdp.states[reached[0]]) if certain else spread,
+        "states": names_entry(cmdp.states),
+        "actions": names_entry(cmdp.action_names),
+        **({"per_step": per_step} if per_step else {}),
+        **exact_entry(cmdp),
+    }
+    constraints = [constraint_entry(c) for c in cmdp.constraints]
+    return {
+        "model": model,
+        **({"constraint": constraints} if constraints else {}),
+        **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
+    }
+
+
+def _steps(cmdp: CMDP) -> tuple[int, ...]:
+    """For each part of `PER_STEP`, how many steps are stored: 1 or H."""
+    c = cmdp.compact
+    return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed), 1 if cmdp.outcomes is None else cmdp.outcomes.T
+
+
+def transitions(cmdp: CMDP) -> Iterator[Tables]:
+    """A table per state, action (and step, if anything depends on it), one at a time: all would fill the memory."""
+    T = max(_steps(cmdp))
+    allowed = cmdp.compact.allowed
+    for s in range(cmdp.S):
+        for a in range(cmdp.A):
+            head = {"state": written_name(cmdp.states[s]), "action": written_name(cmdp.action_names[a])}
+            steps = [h for h in range(T) if allowed[h % len(allowed), s, a]]
+            rows = [_transition(cmdp, h, s, a) for h in steps]
+            if len(rows) == T and all(row == rows[0] for row in rows):
+                yield {**head, **rows[0]}
+            else:
+                yield from ({**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True))
+
+
+def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
+    kernel, c = cmdp.kernel, cmdp.compact
+    if cmdp.outcomes is not None and (listed := _outcomes_of(cmdp, cmdp.outcomes, h, s, a)):
+        return {"outcomes": listed}
+    entries = kernel.entries(h, s, a)
+    reached = zip(kernel.successors[entries].tolist(), kernel.prob[entries].tolist(), strict=True)
+    signals = (cmdp.constraints[n].sign * c.g[n, h % c.g.shape[1], s, a] for n in range(cmdp.N))
+    return {
+        "reward": float(c.r[h % len(c.r), s, a]),
+        **{constraint.name: float(x) for constraint, x in zip(cmdp.constraints, signals, strict=True)},
+        # This is the last entry, because a file that ends within it is not valid and therefore noticed.
+        "next": {str(cmdp.states[x]): p for x, p in reached},
+    }
+
+
+def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[Tables]:
+    """What an action may bring at a step, one table for each outcome; none where reward and signals are certain."""
+    here, entries = drawn.entries.entries(h, s, a), drawn.entries
+    names = ("reward", *(c.name for c in cmdp.constraints))
+    signals = drawn.signals[here].tolist()
+    if all(x == signals[0] for x in signals):
+        return []
+    listed = zip(entries.successors[here].tolist(), entries.prob[here].tolist(), signals, strict=True)
+    return [
+        {"next": written_name(cmdp.states[x]), "probability": p, **dict(zip(names, told, strict=True))}
+        for x, p, told in listed
+    ]
 
 
 # -- files of other tools ----------------------------------------------------------------------------------------------

@@ -305,7 +305,7 @@ class Player(Learner):
         model = proven_model(self.seen())
         return (at_random(self.spec) if model is None else planned(model, self.spec.rho).pi)[None]
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """How many plans were made, and how many of them could not meet the bounds."""
         return {"plans": self.plans, "plans that could not meet the bounds": self.impossible}
 

@@ -3,7 +3,7 @@
 A learner knows neither names nor units. So it returns a `Note` with its figures in unit scale, and `told` puts it into
 the words, names and units of the user (`cmdpkit.running.playing`). What has no units is a plain text from the start.
 
-What a learner explains about its run has types too, which the same room puts into names and units.
+The internals of a learner have types too, which the same room puts into names and units.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def notes_above(kind: str, by: FloatArray, least: float, prices: FloatArray | No
     return [Note(kind, int(n), by=float(by[n]), price=0.0 if prices is None else float(prices[n])) for n in found]
 
 
-# -- Types in what a learner explains about its run.
+# -- Types in the internals of a learner.
 
 
 class StateIndex(int):

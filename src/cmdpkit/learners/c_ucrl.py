@@ -67,7 +67,7 @@ class CUCRL(Player):
     >>> cmdp = ck.load("machine-two")
     >>> learner = CUCRL(Spec.of(cmdp, K=1000))
     >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)
-    >>> learner.explain()["episodes"]  # of 1, 2, 3, ... times 8 steps
+    >>> learner.internals()["episodes"]  # of 1, 2, 3, ... times 8 steps
     16
     """
 
@@ -115,9 +115,9 @@ class CUCRL(Player):
             return self.behaviour()
         return planned(_shifted(model, 0.0, -self.bonus()), self.spec.rho).pi[None]
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """How many episodes were begun and plans made, and how many of these could not meet the bounds."""
-        return {"episodes": self.episodes, **super().explain()}
+        return {"episodes": self.episodes, **super().internals()}
 
 
 def _shifted(model: Model, reward: FloatArray | float, utility: FloatArray | float) -> Model:

@@ -110,7 +110,7 @@ class ChenJainLuo(Player):
     >>> cmdp = ck.load("machine-two")
     >>> learner = ChenJainLuo(Spec.of(cmdp, K=10_000))
     >>> returns = learner.walk(Walk.of(cmdp), stream(1), 10_000)
-    >>> learner.explain()["plans"]  # for 201 segments of 50 steps, of which the last one begins after the run
+    >>> learner.internals()["plans"]  # for 201 segments of 50 steps, of which the last one begins after the run
     92
     """
 

@@ -22,6 +22,7 @@ bonus are cut at H - h, which keeps them optimistic. "practical": c = 1e-5.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,13 @@ import numpy as np
 from cmdpkit.estimate.radii import hoeffding, mean_radius
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
-from cmdpkit.learners._model_based.settings import WithMargin, even_visits, on_bonus
+from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
+from cmdpkit.learners._model_based.settings import RadiusSettings, WithMargin, even_visits, on_bonus
+
+
+@dataclass(frozen=True)
+class CONRLParams(RadiusSettings, WithMargin):
+    """Settings of CONRL."""
 
 
 class CONRL(ModelBased):
@@ -38,7 +44,7 @@ class CONRL(ModelBased):
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("streaming", "conrl", episodes=1000)
-    >>> run.explanation["counts"]
+    >>> run.internals["counts"]
     'shared by all steps'
     """
 
@@ -49,11 +55,11 @@ class CONRL(ModelBased):
     )
     paper = "arXiv 2006.05051"
     source = "authors' code"
-    presets = {"practical": WithMargin(replan="need", c=1e-5), "theory": WithMargin()}
-    params: WithMargin
+    presets = {"practical": CONRLParams(replan="need", c=1e-5), "theory": CONRLParams()}
+    params: CONRLParams
     recommend = best_with_margin
     warnings = warnings_of_margin
-    explain = account_of_margin
+    internals = internals_with_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -23,6 +23,7 @@ from cmdpkit.learners.params import Params, Preset, chosen
 from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
 from cmdpkit.learners.state import Saved, State
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.validate import Renamed
 from cmdpkit.simulate.meter import Meter, collect, watch_policy
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
@@ -102,6 +103,11 @@ class Learner(Saved, ABC):
         self.params = chosen(self.presets, spec, self.preset, params)
         self._episode = new_episode(spec.H, 1 + spec.N)  # the running one, for learners that wait until it has ended
         self._rng: Stream = np.zeros(4, dtype=np.uint64)  # the stream of their random actions
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "explain" in vars(cls):
+            raise CmdpkitError(f"{cls.__name__} defines explain, which is now called internals: rename the method")
 
     @classmethod
     def default_preset(cls) -> str:
@@ -230,9 +236,11 @@ class Learner(Saved, ABC):
         """Names of the phases and their first episodes, counting from 0."""
         return ()
 
-    def explain(self) -> dict[str, Any]:
-        """An account of the run as plain values."""
+    def internals(self) -> dict[str, Any]:
+        """The state of the learner as plain values by name: its counts, plans, tests or thresholds."""
         return {}
+
+    explain = Renamed("internals")
 
     def warnings(self) -> tuple[str | Note, ...]:
         """Sentences about what looks wrong at this point of the run, for example a bound that cannot be met."""

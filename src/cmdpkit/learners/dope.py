@@ -84,7 +84,7 @@ class DOPE(ModelBased):
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "dope", episodes=500, preset="theory")
-    >>> run.explanation["baseline_episodes"]
+    >>> run.internals["baseline_episodes"]
     500
     """
 

@@ -29,7 +29,7 @@ class OPSRL(ModelBased):
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "opsrl", episodes=500, preset="theory")
-    >>> run.explanation["baseline_episodes"]
+    >>> run.internals["baseline_episodes"]
     500
     """
 

@@ -21,7 +21,7 @@ import numpy as np
 from cmdpkit.estimate.radii import confidence_box, mean_radius
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
+from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_radius
 
 
@@ -42,7 +42,7 @@ class OptCMDP(ModelBased):
     params: MarginWithRadii
     recommend = best_with_margin
     warnings = warnings_of_margin
-    explain = account_of_margin
+    internals = internals_with_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -19,7 +19,7 @@ import numpy as np
 from cmdpkit.estimate.radii import mean_radius, start_bonus, transition_bonus
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
+from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bernstein_bonus
 
 
@@ -28,7 +28,7 @@ class OptCMDPBonus(ModelBased):
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "opt-cmdp-bonus", episodes=2000, seed=1)
-    >>> run.explanation["plans"] > 27
+    >>> run.internals["plans"] > 27
     True
     """
 
@@ -40,7 +40,7 @@ class OptCMDPBonus(ModelBased):
     params: MarginWithRadii
     recommend = best_with_margin
     warnings = warnings_of_margin
-    explain = account_of_margin
+    internals = internals_with_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

@@ -37,7 +37,7 @@ class OptPessLP(ModelBased):
 
     >>> import cmdpkit as ck
     >>> run = ck.learn("paper/synthetic", "opt-pess-lp", episodes=500, preset="theory")
-    >>> run.explanation["baseline_episodes"]
+    >>> run.internals["baseline_episodes"]
     500
     """
 

@@ -45,7 +45,7 @@ from cmdpkit.learners._model_based.iterating import (
     update_means,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
-from cmdpkit.learners._model_based.settings import PlannerSettings, utilities_of
+from cmdpkit.learners._model_based.settings import RadiusSettings, utilities_of
 from cmdpkit.learners.params import at_least_zero, not_negative, positive
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.decisions import Decisions, undrawn
@@ -54,7 +54,7 @@ from cmdpkit.operators.steps import induction
 
 
 @dataclass(frozen=True)
-class OptPessPrimalDualParams(PlannerSettings):
+class OptPessPrimalDualParams(RadiusSettings):
     """Settings of OptPess-PrimalDual."""
 
     eta: float = positive(1.0)  # times the theory's weight of the reward against the queues

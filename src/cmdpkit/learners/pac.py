@@ -72,10 +72,10 @@ class PAC(ModelBased):
         """None: exploration does not price the bounds."""
         return None
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """How often exploration was planned, and how well all policies are known, in unit scale."""
         self.certifier.look(self.counts)
-        said = super().explain()
+        said = super().internals()
         known = {"totals of every policy are known up to": self.certifier.least_known()[0]}
         return {"counts": said["counts"], "plans": said["plans"]} | known
 

@@ -34,7 +34,7 @@ import numpy as np
 from cmdpkit.estimate.boxes import Known, start_of
 from cmdpkit.estimate.continuing import added, drawn_signals, everywhere, gamma_drawn, normalised, observed, shared
 from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import account_of_margin, best_with_margin, warnings_of_margin
+from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive
 from cmdpkit.model.transitions import FloatArray
@@ -80,7 +80,7 @@ class PSCMDP(ModelBased):
     params: PosteriorPlanning
     recommend = best_with_margin
     warnings = warnings_of_margin
-    explain = account_of_margin
+    internals = internals_with_margin
 
     def draw(self, belief: Belief, draw: np.random.Generator) -> Drawn:
         """A model from the posterior."""

@@ -200,7 +200,7 @@ class TripleQA(Learner):
         """The prices lam [N] = Z / eta."""
         return self.learned.queue / self.params.eta
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """How many frames have ended, and the prices now, in unit scale."""
         frames = int(self.learned.clock[STEPS]) // self.params.frame
         return {"frames": frames, "prices": self.multipliers.round(6).tolist()}

@@ -97,11 +97,11 @@ class CMDP(Shown):
     discount : a number between 0 and 1 instead of a horizon: values are sums of discount**t times the signal of step t
     criterion : "average" (long-run mean per step) or "total" (until absorption) instead of a horizon
     actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored. A reward of
-        -inf says the same, with an `InputWarning`.
+        -inf has the same effect, with an `InputWarning`.
     constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
     states, action_names : names; by default they count from 1
-    exact : whether a step earns exactly what ``r`` and the signals say, and not only on average: True, or the names of
-        those of which it is true ("reward", or a constraint's name); what single episodes bring can then be told
+    exact : whether ``r`` and the signals are the exact signals of a step, and not only their means: True, or the names
+        of those that are ("reward", or a constraint's name); the totals of single episodes are then known
     renormalise : divide every row of P, and mu, by its sum instead of refusing what does not sum to 1
 
     Rows of P must sum to 1 within 1e-9. Those of single precision may miss it by 1e-5: they are divided by their sum,
@@ -273,7 +273,7 @@ class CMDP(Shown):
 
     @property
     def of_means(self) -> tuple[str, ...]:
-        """Signals known by their means alone, so that totals of single episodes may vary more than can be told."""
+        """Signals known by their means alone, so that totals of single episodes vary by more than the model knows."""
         return tuple(name for name in self.signal_names if name not in self.exact)
 
     # -- the arrays, written out -----------------------------------------------------------------------------
@@ -463,18 +463,18 @@ class CMDP(Shown):
         reward : function of (state, action), (state, action, h), (state, action, s_next) or all four that returns the
             reward, or its mean for what it is given; with ``s_next``, the rewards of all next states are kept
         outcome : in place of step, reward and the constraints' functions, for rewards and signals that vary without the
-            state: function of (state, action) or (state, action, h) that returns everything a step may bring, as a
+            state: function of (state, action) or (state, action, h) that returns all outcomes of a step, as a
             list [(probability, next state, reward, {constraint: signal}), ...], or as a mapping
             {(next state, reward, signal, ...): probability} with the signals in the order of the constraints
         constraints : `at_least` and `at_most`, each with a function like ``reward`` as its signal
         states : all states, in order; without it, those that can be reached (within the horizon, if there is one) are
             explored. States met only after the last step are kept, with a self-loop that is never used.
-        exact : True if functions of state and action say what a step earns, and not only its mean, or the names of
+        exact : True if functions of state and action return exact signals, and not only their means, or the names of
             those that do ("reward", or a constraint's name). What takes ``s_next``, and ``outcome``, is exact anyway
         renormalise : divide probabilities by their sum instead of refusing those that do not sum to 1
         max_states : raise an error if more states than this can be reached
         grid : how to draw the states as cells of a board
-        progress : True to write to standard error how far a long exploration has come, or a function that is told so
+        progress : True to write to standard error how far a long exploration has come, or a function that receives it
 
         >>> from cmdpkit import at_most
         >>> cmdp = CMDP.from_function(

@@ -24,7 +24,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, update_wrapper
 from types import FunctionType
 from typing import Any
@@ -35,12 +35,12 @@ from numba import typeof
 from numba.core import event, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError
+from numba.core.registry import cpu_target
+from numba.core.typeconv.castgraph import Conversion
 from numba.extending import overload, typeof_impl
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.code_on_disk import CodeOnDisk, parts_of
 
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
@@ -248,17 +248,19 @@ def readonly(x: Any) -> Any:
 # -- functions of the user --------------------------------------------------------------------------------------------
 
 
-def typed_for(name: str, function: Any, arguments: tuple[Any, ...], expected: str, fits: Callable[[Any], bool]) -> Any:
-    """A user's function, compiled for arguments of these types; refused unless the type of its result ``fits``."""
-    if not callable(function):
-        raise CmdpkitError(f"{name} is {quoted(function)}, expected a function")
-    made = function if isinstance(function, Dispatcher) else njit(nogil=True, error_model="numpy")(function)
-    kinds = tuple(typeof(x) for x in arguments)
+def typed_for(
+    name: str, function: Any, arguments: tuple[Any, ...], result: Any, expected: str, *, boundscheck: bool
+) -> Any:
+    """A user's function, compiled for arguments and a result like these; refused if its result is of another kind."""
+    options: Any = {"nogil": True, "error_model": "numpy", "boundscheck": boundscheck}
+    plain = getattr(function, "py_func", function)
+    made = function if plain is not function and not boundscheck else njit(**options)(plain)
+    kinds, wanted = tuple(typeof(x) for x in arguments), typeof(result)
     try:
         made.compile(kinds)
-    except NumbaError as error:
+    except Exception as error:  # of Numba, which has many kinds
         told = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
-        lines = [line.strip() for line in told if line.strip() and not line.startswith("Failed in")]
+        lines = [line.strip() for line in told if line.strip() and not line.startswith("Failed in")] or [repr(error)]
         reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
         place = re.findall(r'File "([^"]+)", line (\d+)', "\n".join(told))
         code = made.py_func.__code__
@@ -267,13 +269,15 @@ def typed_for(name: str, function: Any, arguments: tuple[Any, ...], expected: st
             f"{name} does not compile: {reason} (line {line} of {file}). Use numbers, tuples and NumPy arrays, and "
             "decorate functions that it calls with numba.njit"
         ) from None
-    kind = made.overloads[kinds].signature.return_type  # type: ignore[attr-defined]
-    if not fits(kind):
+    kind = made.overloads[kinds].signature.return_type
+    loss = cpu_target.typing_context.can_convert(kind, wanted)
+    if loss is None or loss > Conversion.safe:
         code = made.py_func.__code__
         raise CmdpkitError(
             f"{name} returns {kind}, expected {expected} (line {code.co_firstlineno} of {code.co_filename})"
         )
-    return made
+    forms = lambda x: made(x), lambda x, a: made(x, a), lambda x, a, e: made(x, a, e)
+    return njit(wanted(*kinds), **options)(forms[len(kinds) - 1])
 
 
 # -- progress of compilation ------------------------------------------------------------------------------------------

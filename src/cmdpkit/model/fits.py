@@ -119,7 +119,7 @@ def check_fits(cmdp: CMDP, policy: Policy) -> None:
         raise CmdpkitError(f"the policy is {has}, but the model is judged by {judged}, which needs {needs}")
     if policy.shape != (cmdp.n_steps, cmdp.S, cmdp.A):
         sizes, missing = (cmdp.n_steps, cmdp.S, cmdp.A), lacking(cmdp, policy)
-        without = f"; it says nothing of state {quoted(missing[0])}" if 0 < len(missing) < cmdp.S else ""
+        without = f"; it has no decision for state {quoted(missing[0])}" if 0 < len(missing) < cmdp.S else ""
         raise CmdpkitError(
             f"the policy has shape {policy.shape}, the model (H, S, A) = {sizes}{without}; give a policy that was made "
             "for this model"

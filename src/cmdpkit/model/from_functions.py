@@ -135,12 +135,12 @@ def _check_functions(described: Description, constraints: tuple[Constraint, ...]
             if getattr(described, what) is None:
                 raise CmdpkitError(f"{what} is missing: give step and reward, or outcome in place of both")
     elif described.step is not None or described.reward is not None:
-        raise CmdpkitError("step or reward is given beside outcome, which says what they say; leave them out")
+        raise CmdpkitError("step or reward is given together with outcome, which replaces both; leave them out")
     for c in constraints:
         if described.outcome is not None and c.signal is not None:
             raise CmdpkitError(
-                f"constraint {quoted(c.name)} has a signal of its own beside outcome, which says what it is; leave one "
-                "of them out"
+                f"constraint {quoted(c.name)} has a signal of its own, which outcome returns already; leave one of "
+                "them out"
             )
         if described.outcome is None and not callable(c.signal):
             raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
@@ -161,7 +161,7 @@ def _initial(described: Description, states: list[State] | None) -> dict[State, 
     try:
         mu, _ = read_start(start, states, find, what="start", by_index=False, renormalise=described.renormalise)
     except CmdpkitError:
-        if not is_hashable(start) and any(s in states for s in start):
+        if (isinstance(start, tuple) or not is_hashable(start)) and any(s in states for s in start):
             _refuse_several(start)
         if np.ndim(start) or not is_hashable(start) or start in states:
             raise

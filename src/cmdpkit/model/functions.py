@@ -12,11 +12,14 @@ factored model also has signals of y alone, `after(y)`, which are computed once 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,9 +37,10 @@ from cmdpkit.model.validate import Name, index_of, is_int, names_of, numbers
 MOST_STATES = 2**62  # indices are 64-bit integers
 MOST_ACTIONS = 2**15  # choices are kept in at most 16 bits, with one number to spare
 MOST_ENTRIES = 50_000_000  # transitions that `arrays` writes out
+LARGEST = 1e150  # of a signal: its values then add up to a number, whatever the horizon
 LOOSE: Any = {"nogil": True, "error_model": "numpy"}  # how functions are compiled that may allocate memory
 State = tuple[int, ...]
-Place = tuple[int, int, int]  # index of a state, an action and an event
+Outcomes = list[tuple[int, FloatArray, list[tuple[State, float]]]]  # of a state, see `FunctionModel.outcomes`
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +58,12 @@ class Part:
     p: FloatArray  # [n, w], their probabilities
 
     def __post_init__(self) -> None:
-        to = np.asarray(self.to)
-        if to.ndim != 2 or not to.size or to.dtype.kind not in "iu":
-            raise CmdpkitError(f"to of a Part has shape {to.shape}, expected whole numbers [places, outcomes]")
+        to = numbers("to of a Part", self.to)
+        if to.ndim != 2 or not to.size or (to != np.rint(to)).any():
+            raise CmdpkitError(f"to of a Part is {quoted(to.tolist())}, expected whole numbers [places, outcomes]")
         if to.min() < 0 or to.max() >= len(to):
             j, w = np.argwhere((to < 0) | (to >= len(to)))[0]
-            raise CmdpkitError(f"to[{j}, {w}] of a Part is {to[j, w]}, expected a place from 0 to {len(to) - 1}")
+            raise CmdpkitError(f"to[{j}, {w}] of a Part is {to[j, w]:g}, expected a place from 0 to {len(to) - 1}")
         p = numbers("p of a Part", self.p)
         try:
             p = np.broadcast_to(p, to.shape)
@@ -76,29 +80,32 @@ class Part:
     @classmethod
     def demand(cls, size: int, demand: Sequence[int], p: Any) -> Part:
         """A stock of 0 .. size - 1 pieces from which a random demand is taken, as far as the stock goes."""
-        return cls(np.maximum(np.arange(size)[:, None] - np.asarray(demand, dtype=np.int64), 0), p)
+        if not is_int(size) or size < 1:
+            raise CmdpkitError(f"size of a Part is {quoted(size)}, expected a whole number of places, at least 1")
+        return cls(np.maximum(np.arange(size)[:, None] - numbers("demand of a Part", demand), 0), p)
 
 
 class Form(NamedTuple):
     """The compiled functions of a model, in the form that sweeps are compiled for."""
 
-    step: Any  # of events: (x, a, e) -> (x_next, p); of factored models: move(x, a) -> y
+    step: Any  # (x, a, e) -> (x_next, p); of a factored model, which has one event, (position after the action, 1)
     collect: Any  # (x, a) -> signals, a tuple of 1 + N floats
-    after: Any  # y -> signals; None for models of events
+    after: Any  # y -> signals; zeros for models of events
     allowed: Any  # (x, a) -> whether the action exists
     decode: Any  # index of a state -> x
     encode: Any  # x -> index of the state
     inside: Any  # x -> whether it lies in the space
     space: State
     A: int
-    events: int  # 0 for factored models
+    events: int
     K: int  # number of signals, 1 + N
+    factored: bool
 
 
 class FunctionModel:
     """What both forms share: the space, the names, the bounds and the criterion."""
 
-    events = 0  # number of events; factored models have none
+    events = 1  # number of events; the move of a factored model is one
     noise: tuple[Part, ...] = ()  # how the coordinates of a factored model move
 
     def __init__(
@@ -110,7 +117,8 @@ class FunctionModel:
         start: State | Mapping[State, float],
         judged: Mapping[str, Any],
     ) -> None:
-        sizes = tuple(space.values()) if isinstance(space, Mapping) else tuple(space)
+        given = space.values() if isinstance(space, Mapping) else space
+        sizes = tuple(given) if isinstance(given, Iterable) else ()
         if not sizes or not all(is_int(n) and n > 0 for n in sizes):
             raise CmdpkitError(f"space is {quoted(space)}, expected the size of each coordinate, such as (20, 20)")
         self.space: State = tuple(int(n) for n in sizes)
@@ -118,11 +126,13 @@ class FunctionModel:
         if self.S > MOST_STATES:
             raise CmdpkitError(f"space {self.space} has {self.S:.3g} states, expected at most 2**62; merge coordinates")
         self.coordinates = names_of("space", list(space) if isinstance(space, Mapping) else None, len(sizes))
-        named = list(actions) if isinstance(actions, Iterable) else None
-        self.A = len(named) if named is not None else int(actions) if isinstance(actions, int) else 0
+        named = list(actions) if isinstance(actions, Iterable) and not isinstance(actions, str) else None
+        self.A = len(named) if named is not None else int(actions) if isinstance(actions, (int, np.integer)) else 0
         if isinstance(actions, bool) or not 1 <= self.A <= MOST_ACTIONS:
             raise CmdpkitError(f"actions is {quoted(actions)}, expected 1 to {MOST_ACTIONS} of them, or their names")
         self.action_names: Sequence[Name] = names_of("actions", range(self.A) if named is None else named, self.A)
+        if all(x is None for x in judged.values()):
+            raise CmdpkitError("a discount, a horizon or a criterion is missing; give one, such as discount=0.95")
         self.criterion = criterion_of(**judged, lengths={})
         if self.criterion.kind == "total":
             raise CmdpkitError("criterion is 'total', which models by functions do not have; give a discount")
@@ -130,16 +140,39 @@ class FunctionModel:
         self.N, self.K = len(self.constraints), 1 + len(self.constraints)
         for c in self.constraints:
             if c.signal is not None:
-                raise CmdpkitError(f"constraint {quoted(c.name)} has a signal, but `collect` returns all of them")
+                raise CmdpkitError(
+                    f"constraint {quoted(c.name)} has a signal, but `collect` returns all of them; leave it out"
+                )
         if len({c.name for c in self.constraints}) < self.N:
             raise CmdpkitError(f"two constraints have the same name: {', '.join(c.name for c in self.constraints)}")
         self.functions = dict(functions)
+        for name, function in functions.items():
+            missing = function is None and name in ("after", "allowed")
+            if not missing and not isinstance(getattr(function, "py_func", function), FunctionType):
+                raise CmdpkitError(
+                    f"{name} is {quoted(function)}, expected a function, made by `def` or `lambda`; write one that "
+                    "calls it"
+                )
+            if function is not None:
+                self._check_arguments(name, getattr(function, "py_func", function))
         self.start = self._read_start(start)
 
+    def _check_arguments(self, name: str, function: Callable[..., Any]) -> None:
+        """Raise CmdpkitError if a function cannot be called as it will be."""
+        arguments = kinds_of(len(self.space), self.K)[name][0]
+        try:
+            inspect.signature(function).bind(*arguments)
+        except TypeError as error:
+            called = "after(y)" if name == "after" else f"{name}({', '.join('xae'[: len(arguments)])})"
+            code = function.__code__
+            raise CmdpkitError(
+                f"{called} cannot be called: {error} (line {code.co_firstlineno} of {code.co_filename})"
+            ) from None
+
     def _read_start(self, start: Any) -> dict[State, float]:
+        for x in start if isinstance(start, Mapping) else [start]:
+            self.state_index(x, "start: ")
         given = dict(start) if isinstance(start, Mapping) else {start: 1.0}
-        for x in given:
-            self.state_index(x)
         p = numbers("start", list(given.values()))
         if not (p >= 0).all() or abs(p.sum() - 1) > ROW_SUM_TOLERANCE:
             raise CmdpkitError(f"start has probabilities {quoted(p.tolist())}, expected numbers that sum to 1")
@@ -153,9 +186,14 @@ class FunctionModel:
     @property
     def form(self) -> Form:
         """The compiled functions, made once for the same functions and sizes."""
-        f = self.functions
-        given = (f["step"], f["collect"], f.get("after"), f["allowed"])
-        return form_of(given, self.space, self.A, self.events, self.K, bool(self.noise))
+        given = tuple(self.functions.items())
+        return form_of(given, self.space, self.A, self.events, self.K)
+
+    @property
+    def checked_form(self) -> Form:
+        """The same functions, compiled so that an index outside of an array is an error."""
+        given = tuple(self.functions.items())
+        return form_of(given, self.space, self.A, self.events, self.K, boundscheck=True)
 
     @property
     def signs(self) -> FloatArray:
@@ -180,11 +218,11 @@ class FunctionModel:
         """Index of a constraint by its name."""
         return index_of("constraint", [c.name for c in self.constraints], name)
 
-    def state_index(self, x: Any) -> int:
+    def state_index(self, x: Any, place: str = "") -> int:
         """The index of a state, refused unless it is one."""
         fits = isinstance(x, tuple) and len(x) == len(self.space) and all(map(is_int, x))
         if not fits or not all(0 <= i < n for i, n in zip(x, self.space, strict=True)):
-            raise CmdpkitError(f"{quoted(x)} is no state of the space {self.space}: a tuple of indices from 0")
+            raise CmdpkitError(f"{place}{quoted(x)} is no state of the space {self.space}: a tuple of indices from 0")
         return int(np.ravel_multi_index(x, self.space))
 
     def named(self, x: State) -> str:
@@ -219,14 +257,15 @@ class FunctionModel:
             raise CmdpkitError(f"{self!r} has {entries:.2g} transitions, arrays() writes at most {MOST_ENTRIES:.2g}")
         states = list(itertools.product(*(range(n) for n in self.space)))
         allowed, signals = np.zeros((self.S, self.A), dtype=bool), np.zeros((self.K, self.S, self.A))
-        plain = {name: getattr(f, "py_func", f) for name, f in self.functions.items() if f is not None}
-        exists = plain.get("allowed", lambda x, a: True)
-        for (s, x), a in itertools.product(enumerate(states), range(self.A)):
-            allowed[s, a] = exists(x, a)
-            if allowed[s, a]:
-                signals[:, s, a] = plain["collect"](x, a)
-                signals[:, s, a] += plain["after"](plain["step"](x, a)) if "after" in plain else 0.0
-        P = self._rows(states, allowed, plain["step"])
+        rows, columns, p = [], [], []
+        for s, x in enumerate(states):
+            for a, own, moves in self.outcomes(x):
+                allowed[s, a], signals[:, s, a] = True, own
+                rows += [s * self.A + a] * len(moves)
+                columns += [then for then, _ in moves]
+                p += [q for _, q in moves]
+        to = np.ravel_multi_index(np.array(columns).T, self.space)
+        P = sparse.csr_array((p, (rows, to)), shape=(self.S * self.A, self.S)) @ self._noise()
         bounds = [replace(c, signal=x) for c, x in zip(self.constraints, signals[1:], strict=True)]
         c = self.criterion
         judged = {"horizon": c.horizon} if c.horizon else {"discount": c.discount} if c.discount else {}
@@ -241,8 +280,87 @@ class FunctionModel:
             **(judged or {"criterion": c.kind}),
         )
 
-    def _rows(self, states: list[State], allowed: Any, step: Callable[..., Any]) -> Any:
-        raise NotImplementedError
+    def _noise(self) -> Any:
+        """How the coordinates move after a decision, as a matrix [S, S]."""
+        together = sparse.eye_array(1 if self.noise else self.S, format="csr")
+        for part in self.noise:
+            n, w = part.to.shape
+            alone = part.p.reshape(-1), part.to.reshape(-1), np.arange(n + 1) * w
+            together = sparse.csr_array(sparse.kron(together, sparse.csr_array(alone, shape=(n, n))))
+        return together
+
+    def outcomes(self, x: State) -> Outcomes:
+        """What every action does in a state, by the user's functions as plain Python: its index, signals and moves.
+
+        The moves of a factored model are those before the noise. An error names what is wrong, and where.
+        """
+        functions, found = self.functions, Outcomes()
+        for a in range(self.A):
+            if functions["allowed"] is not None and not self._plain("allowed", x, a):
+                continue
+            place = self._place(x, a)
+            if "move" in functions:
+                moves, told = [(self._plain("move", x, a), 1.0)], "move returns {then}"
+            else:
+                moves, told = [self._plain("step", x, a, e) for e in range(self.events)], "step returns {then}, {p:g}"
+            for e, (then, p) in enumerate(moves):
+                there = place if "move" in functions else f"{place}, event {e}"
+                if not p >= 0:
+                    wrong = "has a probability that is negative or not a number"
+                    raise CmdpkitError(f"{there} {wrong}: {told.format(then=then, p=p)}")
+                if not all(0 <= i < n for i, n in zip(then, self.space, strict=True)):
+                    wrong = f"leads outside of the space: {told.format(then=then, p=p)}"
+                    raise CmdpkitError(f"{there} {wrong}; the space is {self.space}")
+            total = sum(p for _, p in moves)
+            if not abs(total - 1) <= ROW_SUM_TOLERANCE:
+                raise CmdpkitError(f"{place} has probabilities that do not sum to 1: they sum to {total:.12g}")
+            own: FloatArray = np.array(self._plain("collect", x, a), dtype=np.float64)
+            if functions.get("after") is not None:
+                own = own + self._plain("after", moves[0][0])
+            if not (np.abs(own) <= LARGEST).all():
+                raise CmdpkitError(
+                    f"{place} collects a signal that is not a finite number of at most {LARGEST:g}: {own.tolist()}"
+                )
+            found.append((a, own, moves))
+        if not found:
+            raise CmdpkitError(f"state {self.named(x)} has no action; `allowed` must leave one in every state")
+        return found
+
+    def _place(self, x: State, a: int | None = None, e: int | None = None) -> str:
+        """How a state, an action and an event are told."""
+        action = "" if a is None else f", action {quoted(self.action_names[a])} (index {a})"
+        return f"state {self.named(x)}{action}" + ("" if e is None else f", event {e}")
+
+    def _plain(self, name: str, *given: Any) -> Any:
+        """What a function of the user returns as plain Python; refused unless it returns something, and of its kind."""
+        function: Any = self.functions[name]
+        function = getattr(function, "py_func", function)
+        _, kind, expected = kinds_of(len(self.space), self.K)[name]
+        file, line = function.__code__.co_filename, function.__code__.co_firstlineno
+        try:
+            told = function(*given)
+        except Exception as error:
+            lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == file]
+            raise CmdpkitError(
+                f"{name} fails in {self._place(*given)}: {type(error).__name__}: {error} (line {[line, *lines][-1]} of "
+                f"{file}). It must return {expected}, for every state and action that `allowed` leaves"
+            ) from None
+        if not _is_like(told, kind):
+            raise CmdpkitError(
+                f"{name} returns {quoted(told)} in {self._place(*given)}, expected {expected} (line {line} of {file})"
+            )
+        return told
+
+    def wrong_in(self, s: int) -> CmdpkitError:
+        """The error for a state in which compiled functions return something that is not as it must be."""
+        try:
+            self.outcomes(self.state(s))
+        except CmdpkitError as error:
+            return error
+        return CmdpkitError(
+            f"state {self.named(self.state(s))}: the functions return something wrong when they are compiled, and not "
+            "as plain Python; do they depend on something that changes, or use whole numbers beyond 2**63?"
+        )
 
 
 class EventModel(FunctionModel):
@@ -303,14 +421,6 @@ class EventModel(FunctionModel):
             raise CmdpkitError(f"events is {quoted(events)}, expected a whole number, at least 1")
         self.events = int(events)
 
-    def _rows(self, states: list[State], allowed: Any, step: Callable[..., Any]) -> Any:
-        pairs = [(int(s), int(a)) for s, a in np.argwhere(allowed)]
-        found = [step(states[s], a, e) for s, a in pairs for e in range(self.events)]
-        where = np.repeat(np.array(pairs), self.events, axis=0)
-        to = np.ravel_multi_index(np.array([x for x, _ in found]).T, self.space)
-        p = np.array([q for _, q in found], dtype=float)
-        return sparse.csr_array((p, (where[:, 0] * self.A + where[:, 1], to)), shape=(self.S * self.A, self.S))
-
 
 class FactoredModel(FunctionModel):
     """A model that decides first, and whose coordinates then move independently.
@@ -349,10 +459,11 @@ class FactoredModel(FunctionModel):
         allowed: Callable[..., Any] | None = None,
     ) -> None:
         judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
-        functions = {"step": move, "collect": collect, "after": after, "allowed": allowed}
+        functions = {"move": move, "collect": collect, "after": after, "allowed": allowed}
         super().__init__(space, actions, functions, constraints, start, judged)
-        if len(noise) != len(self.space):
-            raise CmdpkitError(f"noise has {len(noise)} parts for {len(self.space)} coordinates")
+        if not isinstance(noise, Sequence) or len(noise) != len(self.space):
+            wanted = f"a list with a Part, or None, for each of the {len(self.space)} coordinates"
+            raise CmdpkitError(f"noise is {quoted(noise)}, expected {wanted}")
         parts = [
             Part(np.arange(n)[:, None], np.ones(1)) if x is None else x for x, n in zip(noise, self.space, strict=True)
         ]
@@ -361,72 +472,46 @@ class FactoredModel(FunctionModel):
                 raise CmdpkitError(f"noise[{i}] is {quoted(part)}, expected a Part for {n} places, or None")
         self.noise = tuple(parts)
 
-    def _rows(self, states: list[State], allowed: Any, step: Callable[..., Any]) -> Any:
-        alone = []
-        for part in self.noise:
-            n, w = part.to.shape
-            alone.append(
-                sparse.csr_array((part.p.reshape(-1), part.to.reshape(-1), np.arange(n + 1) * w), shape=(n, n))
-            )
-        together = alone[0]
-        for matrix in alone[1:]:
-            together = sparse.csr_array(sparse.kron(together, matrix))
-        y = [step(x, a) if allowed[s, a] else x for s, x in enumerate(states) for a in range(self.A)]
-        return together[np.ravel_multi_index(np.array(y).T, self.space)]
-
 
 # -- compiled functions ------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=8)
-def form_of(given: tuple[Any, ...], space: State, A: int, events: int, K: int, factored: bool) -> Form:
-    """Compile the user's functions, each alone first, so that an error names the function and its line."""
-    x, i = (0,) * len(space), 0
-    named = {"move" if factored else "step": given[0], "collect": given[1], "after": given[2], "allowed": given[3]}
-    examples = {"move": (x, i), "step": (x, i, i), "collect": (x, i), "after": (x,), "allowed": (x, i)}
-    expected = {
-        "move": (f"a state, a tuple of {len(space)} whole numbers", _is_state(len(space))),
-        "step": (f"(x_next, p), a tuple of {len(space)} whole numbers and a float", _is_step(len(space))),
-        "collect": (f"a tuple of {K} numbers, the reward and one signal per constraint", _is_signals(K)),
-        "after": (f"a tuple of {K} numbers, the reward and one signal per constraint", _is_signals(K)),
-        "allowed": ("True or False", lambda kind: str(kind) in ("bool", "int64", "Literal[bool](True)")),
+def kinds_of(d: int, K: int) -> dict[str, tuple[tuple[Any, ...], Any, str]]:
+    """Of the function with each name: arguments and a result as examples, and what the result is called."""
+    x, i, signals = (0,) * d, 0, (0.0,) * K
+    state, numbers = f"a tuple of {d} whole numbers", f"a tuple of {K} numbers"
+    return {
+        "move": ((x, i), x, f"a state, {state}"),
+        "step": ((x, i, i), (x, 0.0), f"(x_next, p), {state} and a float"),
+        "collect": ((x, i), signals, f"{numbers}, the reward and one signal per constraint"),
+        "after": ((x,), signals, f"{numbers}, the reward and one signal per constraint"),
+        "allowed": ((x, i), 0.0, "True or False"),
     }
-    made = {name: typed_for(name, f, examples[name], *expected[name]) for name, f in named.items() if f is not None}
-    decode, encode, inside = _places(space)
-    convert, collect = _floats(K), made["collect"]
-    after: Any = made.get("after")
-    if factored and after is None:
-        nothing = (0.0,) * K
-        after = njit(**LOOSE)(lambda y: nothing)
-
-    @njit(**LOOSE)
-    def signals(x, a):
-        return convert(collect(x, a))
-
-    @njit(**LOOSE)
-    def later(y):
-        return convert(after(y))
-
-    everything = made.get("allowed", njit(**LOOSE)(lambda x, a: True))
-    step = made["move" if factored else "step"]
-    return Form(step, signals, later if factored else None, everything, decode, encode, inside, space, A, events, K)
 
 
-def _is_state(d: int) -> Callable[[Any], bool]:
-    return lambda kind: len(getattr(kind, "types", ())) == d and all("int" in str(t) for t in kind.types)
+def _is_like(told: Any, example: Any) -> bool:
+    """Whether a result is of a kind: tuples of the same length, whole numbers, or any numbers."""
+    if isinstance(example, tuple):
+        return isinstance(told, tuple) and len(told) == len(example) and all(map(_is_like, told, example))
+    whole = isinstance(told, (int, np.integer, np.bool_))
+    return whole or (isinstance(example, float) and isinstance(told, (float, np.floating)))
 
 
-def _is_step(d: int) -> Callable[[Any], bool]:
-    def fits(kind: Any) -> bool:
-        types: Any = getattr(kind, "types", ())
-        return len(types) == 2 and _is_state(d)(types[0]) and str(types[1]).startswith(("float", "int", "Literal"))
-
-    return fits
-
-
-def _is_signals(K: int) -> Callable[[Any], bool]:
-    numeric = ("float", "int", "bool", "uint", "Literal")
-    return lambda kind: len(getattr(kind, "types", ())) == K and all(str(t).startswith(numeric) for t in kind.types)
+@lru_cache(maxsize=16)
+def form_of(
+    given: tuple[tuple[str, Any], ...], space: State, A: int, events: int, K: int, *, boundscheck: bool = False
+) -> Form:
+    """Compile the user's functions, each alone first, so that an error names the function and its line."""
+    kinds, signals = kinds_of(len(space), K), (0.0,) * K
+    made: dict[str, Any] = {
+        name: typed_for(name, f, *kinds[name], boundscheck=boundscheck) for name, f in given if f is not None
+    }
+    move = made.get("move")
+    step = made["step"] if move is None else njit(**LOOSE)(lambda x, a, e: (move(x, a), 1.0))
+    after = made.get("after") or njit(**LOOSE)(lambda y: signals)
+    allowed = made.get("allowed") or njit(**LOOSE)(lambda x, a: True)
+    return Form(step, made["collect"], after, allowed, *_places(space), space, A, events, K, move is not None)
 
 
 def _places(space: State) -> tuple[Any, Any, Any]:
@@ -435,21 +520,13 @@ def _places(space: State) -> tuple[Any, Any, Any]:
     if len(space) == 1:
         return (
             njit(**LOOSE)(lambda s: (s,)),
-            njit(**LOOSE)(lambda x: np.int64(x[0])),
+            njit(**LOOSE)(lambda x: x[0]),
             njit(**LOOSE)(lambda x: 0 <= x[0] < size),
         )
     inner = math.prod(space[1:])
     rest_of, index_of, rest_inside = _places(space[1:])
     return (
         njit(**LOOSE)(lambda s: (s // inner,) + rest_of(s % inner)),  # noqa: RUF005  # Numba knows no unpacking here
-        njit(**LOOSE)(lambda x: np.int64(x[0]) * inner + index_of(x[1:])),
+        njit(**LOOSE)(lambda x: x[0] * inner + index_of(x[1:])),
         njit(**LOOSE)(lambda x: 0 <= x[0] < size and rest_inside(x[1:])),
     )
-
-
-def _floats(K: int) -> Any:
-    """Compiled conversion of a tuple of K numbers to K floats, which compiled code can loop over."""
-    if K == 1:
-        return njit(**LOOSE)(lambda t: (float(t[0]),))
-    rest = _floats(K - 1)
-    return njit(**LOOSE)(lambda t: (float(t[0]),) + rest(t[1:]))  # noqa: RUF005

@@ -106,7 +106,7 @@ class Policy(Shown):
 
     @classmethod
     def of(cls, cmdp: CMDP, rule: Any) -> Policy:
-        """A policy for a model, from whatever says what to do; it carries the model's names and uses only its actions.
+        """A policy for a model, from a function, mapping, array or file, with the names and actions of the model.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ class Policy(Shown):
         return self._with(is_stationary=False, shape=(int(H), *self.shape[1:]))
 
     def with_model(self, cmdp: CMDP) -> Policy:
-        """The same policy, which says in `made_for`, and in its files, that it was made for this model."""
+        """The same policy, with a record in `made_for`, and in its files, of the model it was made for."""
         check_fits(cmdp, self)
         bounds = tuple(str(c) for c in cmdp.constraints)
         return self._with(made_for=MadeFor(cmdp.fingerprint(), str(cmdp.criterion), bounds))

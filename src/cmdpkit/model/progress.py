@@ -103,7 +103,7 @@ class StatusLines:
         note = []
         if compiling:  # Numba may add functions of its own
             done, parts = meter.begun, max(meter.begun, meter.parts)
-            note = [Field(f"compiling function {done} of {parts}", 1), Field("(first time only)", 2)]
+            note = [Field(f"compiling {done} of {parts}", 1), Field("(first time only)", 2)]
         first, *others = self.rows() or [()]
         return [(Field(clock(now - self._began)), *first, *note), *others]
 
@@ -120,7 +120,7 @@ class StatusLines:
             lines.append(COMPILING)
         if now - self._spoke >= BETWEEN_LINES:
             self._spoke = now
-            lines += [", ".join(field.text.strip() for field in row if field.text) for row in self._all(now)]
+            lines += [", ".join(field.text.strip() for field in row if field.text.strip()) for row in self._all(now)]
         return lines
 
 

@@ -59,7 +59,7 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
     parameters = [p for p in parameters if p.name not in fixed and p.kind is not p.VAR_KEYWORD]
     takes = f"{what} takes ({', '.join(map(str, parameters))})"
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        raise CmdpkitError(f"{takes}, which does not say what it wants; spell its parameters out: {SIGNATURES}")
+        raise CmdpkitError(f"{takes}, which hides its parameters; spell them out: {SIGNATURES}")
     positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     if len(positional) < 2:
         raise CmdpkitError(f"{takes}, expected {SIGNATURES}")

@@ -8,7 +8,7 @@ arrays. In the order of the imports:
     row_lists         rows selected, joined, searched, and turned into SciPy matrices and back
     best_rows         the form of a box of models: of every row, the distribution with the largest expectation
     step              operators on one step: `bellman`, `lookahead`, `backup`, `occupy`, `sweep`
-    steps             operators over the steps: `induction`, `evaluation`, `flow`, `sweeps`, and their threads
+    steps             operators over the steps: `induction`, `flow`, `sweeps`, and their threads
     chain_systems, chains   Markov chains: shares of time, relative values, expected visits
     policies          values, occupancies and courses of policies
     mixing            mixtures of policies and Markov policies, turned into each other

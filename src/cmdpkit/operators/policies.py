@@ -43,7 +43,8 @@ def evaluate(cmdp: CMDP | FunctionModel, policy: Any) -> Values:
 
     Totals over the horizon; without one, discounted totals, long-run averages or totals until absorption. Of a model by
     functions, the policy is one that `solve` found for such a model; without a horizon, its values are then computed to
-    1e-9 of the largest values that signals can have.
+    1e-9 of the largest values that signals can have. A solution, or anything else with the attribute ``policy``, stands
+    for its policy.
 
     >>> from cmdpkit import CMDP, Policy, at_most
     >>> P = [[[0.5, 0.5], [1, 0]], [[0, 1], [1, 0]]]
@@ -51,6 +52,7 @@ def evaluate(cmdp: CMDP | FunctionModel, policy: Any) -> Values:
     >>> evaluate(cmdp, Policy.uniform(cmdp))
     Values(v=1.125, w=array([1.]))
     """
+    policy = getattr(policy, "policy", policy)
     if isinstance(cmdp, FunctionModel):
         cmdp.check_policy(policy)
         v, *rest = policy.totals(cmdp)[0].tolist()
@@ -197,8 +199,11 @@ def flow(cmdp: CMDP, pi: FloatArray, inflow: FloatArray, mu: FloatArray) -> Floa
 def backward(cmdp: CMDP, policy: Policy) -> FloatArray:
     """Expected totals [1 + N] of reward and utilities from the start, over the horizon."""
     X = np.zeros((2, cmdp.S, 1 + cmdp.N))
-    given = cmdp.rows, cmdp.signals, policy.decisions, 0, cmdp.H - 1, 0, cmdp.S
-    call(steps.evaluation, (1 + cmdp.N) * cmdp.n_steps * _choices_work(cmdp), *given, X, np.zeros((0, 1, 1)))
+    writable = np.array(policy.decisions.choice)  # of the same type as where actions are chosen
+    decisions = policy.decisions._replace(choice=writable)
+    given = cmdp.rows, cmdp.signals.r, readonly(cmdp.compact.allowed), cmdp.signals, decisions
+    work = (1 + cmdp.N) * cmdp.n_steps * _choices_work(cmdp)
+    call(steps.induction, work, *given, 0, cmdp.H - 1, 0, cmdp.S, steps.NO_CHOICE, X, np.zeros((0, 1, 1)))
     return np.array([cmdp.mu @ np.ascontiguousarray(x) for x in X[0].T])
 
 

@@ -26,6 +26,7 @@ from cmdpkit.model.compiled import ONE, TWO, ZERO, compiled
 from cmdpkit.operators.rows import prepare
 from cmdpkit.operators.step import backup, bellman, lookahead, occupy, sweep
 
+NO_CHOICE = np.zeros((0, 0))  # in the place of values by which actions are chosen
 BLOCK = 1000  # states that are evaluated together, after actions were chosen for all of them
 CHUNK_WORK = 200_000  # transitions in one chunk; compiled code takes a fraction of a millisecond for them
 CALL_WORK = 20_000_000  # transitions in one call of compiled code; Ctrl-C is noticed between two calls
@@ -39,28 +40,25 @@ StepWork = Callable[[int, int, int, int], None]
 def induction(rows, x, allowed, signals, policy, first, last, low, high, V, X, Q):
     """Choose the best actions for x, policy.choice [H, S], at the steps last .. first, and evaluate all signals.
 
-    Nothing is evaluated if X has room for no signal. A state is evaluated soon after its action was chosen, while its
-    transitions are still in the cache of the processor.
+    If V is empty (`NO_CHOICE`), the policy is evaluated as it is; where rows can be chosen, those are taken that are
+    best for the first signal. Nothing is evaluated if X has room for no signal. Q, unless it is empty, is filled by
+    `backup`. A state is evaluated soon after its action was chosen, while its transitions are still in the cache of the
+    processor.
     """
-    L = len(V)
+    chooses = len(V) > 0
+    size = BLOCK if chooses else max(high - low, 1)
     for h in range(last, first - 1, -1):
-        prepare(rows, h, V[(h + 1) % L])
-        for begin in range(low, high, BLOCK):
-            end = min(begin + BLOCK, high)
-            bellman(rows, x, allowed, h, begin, end, V[(h + 1) % L], V[h % L], policy.choice[h])
+        here, then = h % max(len(V), 1), (h + 1) % max(len(V), 1)
+        if chooses:
+            prepare(rows, h, V[then])
+        else:
+            prepare(rows, h, X[(h + 1) % len(X)][:, 0])
+        for begin in range(low, high, size):
+            end = min(begin + size, high)
+            if chooses:
+                bellman(rows, x, allowed, h, begin, end, V[then], V[here], policy.choice[h])
             if X.shape[2] > 0:
-                backup(rows, signals, policy, h, begin, end, X[(h + 1) % L], X[h % L], Q)
-
-
-@compiled
-def evaluation(rows, signals, policy, first, last, low, high, X, Q):
-    """Evaluate a policy at the steps last .. first: fill X and, unless it is empty, Q (see `backup`).
-
-    Where rows can be chosen, those are taken that are best for the first signal.
-    """
-    for h in range(last, first - 1, -1):
-        prepare(rows, h, X[(h + 1) % len(X)][:, 0])
-        backup(rows, signals, policy, h, low, high, X[(h + 1) % len(X)], X[h % len(X)], Q)
+                backup(rows, signals, policy, h, begin, end, X[(h + 1) % len(X)], X[h % len(X)], Q)
 
 
 @compiled

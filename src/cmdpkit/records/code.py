@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -51,6 +52,9 @@ class _ModuleGroup(NamedTuple):
         return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
+OURS = _ModuleGroup(Path(cmdpkit.__file__).resolve().parents[1], COUNTED_ROOMS)
+
+
 @cache  # a file that is edited after its import is not what this process runs, so the first answer stays right
 def code_digest(thing: Coded) -> str:
     """The identity of the code of a class or a function.
@@ -60,16 +64,33 @@ def code_digest(thing: Coded) -> str:
     >>> len(one), one == two
     (16, False)
     """
-    groups = [_ModuleGroup(Path(cmdpkit.__file__).resolve().parents[1], COUNTED_ROOMS)]
-    found: dict[str, Path] = {}
-    without_file = []
-    for part in _parts(thing):
-        group = _group_of(part)
-        if group is None:
-            without_file.append(part)
-        else:
-            groups.append(group[0])
-            _collect(group[1], groups, found)
+    places = {part: _group_of(part) for part in _parts(thing)}
+    without_file = [part for part, place in places.items() if place is None]
+    return _digest_of([place for place in places.values() if place is not None], without_file)
+
+
+def digest_of_file(module: str) -> str | None:
+    """The identity that a learner in a module has by the present text of its files; nothing is imported.
+
+    None if there is no such file, or no Python in it. A learner with a base class that no import statement names has
+    another one.
+    """
+    for folder in (*sys.path, os.getcwd()):
+        file = _ModuleGroup(Path(folder).resolve(), ()).find(module)
+        if file is not None:
+            try:
+                return _digest_of([_group_in(file.resolve(), module), (OURS, "cmdpkit.learners.contract")], [])
+            except (OSError, SyntaxError, ValueError, RecursionError):
+                return None
+    return None
+
+
+def _digest_of(places: Iterable[tuple[_ModuleGroup, str]], without_file: Iterable[Coded]) -> str:
+    """The digest of modules, all that they import, and classes and functions that are in no file."""
+    groups, found = [OURS], dict[str, Path]()
+    for group, module in places:
+        groups.append(group)
+        _collect(module, groups, found)
     digest = hashlib.sha256()
     for name, path in sorted(found.items()):
         digest.update(f"{name}\n{_meaning(path)}\n".encode())
@@ -95,7 +116,7 @@ def source_file(thing: Coded) -> Path | None:
 
 def _defines(path: Path, name: str) -> bool:
     """Whether a script defines a name; what is typed into an interpreter has `__main__` as its module as well."""
-    return any(getattr(node, "name", None) == name for node in ast.walk(_parsed(path, path.stat().st_mtime_ns)))
+    return any(getattr(node, "name", None) == name for node in ast.walk(ast.parse(path.read_bytes())))
 
 
 def _parts(thing: Coded) -> Iterator[Coded]:
@@ -112,7 +133,11 @@ def _group_of(thing: Coded) -> tuple[_ModuleGroup, str] | None:
     file = source_file(thing)
     if file is None:
         return None
-    module = thing.__module__ if thing.__module__ != "__main__" else file.stem
+    return _group_in(file, thing.__module__ if thing.__module__ != "__main__" else file.stem)
+
+
+def _group_in(file: Path, module: str) -> tuple[_ModuleGroup, str]:
+    """The module group of a module in a file, and the name of the module."""
     root = file.parents[module.count(".") + (file.name == "__init__.py")]
     top = module.partition(".")[0]
     if top == "cmdpkit":
@@ -153,16 +178,11 @@ def _meaning(path: Path) -> str:
 
 
 @cache
-def _parsed(path: Path, _changed: int) -> ast.Module:
-    return ast.parse(path.read_bytes())
-
-
-@cache
 def _read(path: Path, changed: int) -> tuple[str, list[ast.Import | ast.ImportFrom]]:
     """The digest of a file, and its imports."""
     words: list[str] = []
     imports: list[ast.Import | ast.ImportFrom] = []
-    _write(_parsed(path, changed), words, imports)
+    _write(ast.parse(path.read_bytes()), words, imports)  # the tree is not kept: it is large
     return hashlib.sha256(" ".join(words).encode(errors="surrogatepass")).hexdigest(), imports
 
 

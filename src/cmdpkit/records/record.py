@@ -7,9 +7,9 @@ the strong violation is the largest at any time), and the "realised" ones what w
 the actions of a run without episodes lose against the optimum at its prices. "unsafe_episodes" counts the episodes
 whose policy misses a bound in expectation. Worlds without a model have "realised_reward" and "realised_utility"
 instead. "certified_gap" is no sum: it is how far below the optimum the policy to return was at most, as the counts
-proved when that was last looked at, and before anything was proved the range that values can have. All figures are in
-the user's units. Positive regret is bad, and a positive violation means that a bound was missed, whether it is an "at
-least" or an "at most".
+proved at the end, and before it at the last of the `readings` that were asked for; until something is proved, it is the
+range that values can have. All figures are in the user's units. Positive regret is bad, and a positive violation means
+that a bound was missed, whether it is an "at least" or an "at most".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.validate import written_name
+from cmdpkit.model.validate import Renamed, written_name
 from cmdpkit.records.code import Checkout
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Run:
 
     env: str  # environment with its parameters, as `cmdpkit.load` reads it, or a file
     algo: str  # name of the algorithm, or "package.module:Class"
-    episodes: int  # length of the run, see `unit`
+    length: int  # of the run, in episodes or, where there are none, in steps; see `unit`
     seed: int  # of all random numbers of the run
     preset: str  # name of the preset of the algorithm's parameters
     params: Mapping[str, Scalar] = field(default_factory=dict)  # parameters that differ from the preset
@@ -78,7 +78,14 @@ class Run:
     code: str = ""  # digest of the learner's sources, see `cmdpkit.records.code`; empty where it is not known
     readings: tuple[int, ...] = ()  # episodes after which curves are read, in addition to the usual ones
     anytime: bool = False  # whether the algorithm did not know the length of the run, which can then be continued
-    unit: str = "episode"  # what `episodes` counts: "step" in worlds without episodes
+    unit: str = "episode"  # what `length` counts: "step" in worlds without episodes
+
+    @property
+    def episodes(self) -> int:
+        """The length of a run that has episodes."""
+        if self.unit != "episode":
+            raise AttributeError("this run has steps and no episodes: Run.length is their number")
+        return self.length
 
     @property
     def problem(self) -> str:
@@ -98,6 +105,7 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         asked = {**vars(self), "params": dict(self.params), "bounds": dict(self.bounds)}
+        asked["episodes"] = asked.pop("length")  # the key of all versions, of which `key` is a digest
         del asked["readings"], asked["anytime"], asked["unit"]
         asked |= {"unit": self.unit} if self.unit != "episode" else {}
         asked |= {"readings": list(self.readings)} if self.readings else {}
@@ -138,7 +146,7 @@ class RunRecord(Shown):
     decisions: tuple[Decision, ...]  # its stochastic decisions; with a model, only those in states that it reaches
     certificate: Certificate | None  # intervals for the values of the policy, if the learner can prove any
     phases: tuple[tuple[str, int], ...]  # name and first episode, counting from 0, of each phase of the learner
-    explanation: Mapping[str, Any]  # how the learner explains its result, in plain values
+    internals: Mapping[str, Any]  # the state of the learner at the end, as plain values, see `Learner.internals`
     notes: tuple[str, ...]  # remarks for the reader, for example that a constant is vacuous here
     seconds: float  # how long the run took
     versions: Mapping[str, str] = field(default_factory=dict)  # of Python and packages
@@ -147,6 +155,9 @@ class RunRecord(Shown):
     evaluation: Evaluation | None = None  # estimated values of the policy in a world without a model
     saved: Mapping[str, Any] | None = field(default=None, repr=False)  # how an anytime run ended, for `continue_run`
     counted: Counted | None = field(default=None, repr=False)  # what a learner that counts has seen, for `belief`
+
+    explain = Renamed("internals_text")
+    explanation = Renamed("internals")
 
     def __post_init__(self) -> None:
         wrong = next(_impossible(self), None)
@@ -182,12 +193,12 @@ class RunRecord(Shown):
         name = "violation" if "violation" in self.curves else "realised_violation"
         return np.atleast_1d(np.asarray(self.final(name)))
 
-    def explain(self) -> str:
-        """How the learner explains its result, as text: its phases, and what it decided on which evidence."""
+    def internals_text(self) -> str:
+        """The phases of the learner, its internals and the notes, as text."""
         lines = [f"{self.run.algo} ({self.run.preset}) on {self.run.problem}, seed {self.run.seed}"]
         for name, start in self.phases:
             lines.append(f"from {self.run.unit} {start + 1:,}: {name}")
-        lines += _listed(self.explanation, "")
+        lines += _listed(self.internals, "")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -217,7 +228,7 @@ class RunRecord(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The entry of this run in `cmdpkit learn --json`."""
         out: dict[str, Any] = {"seed": self.run.seed}
-        out |= {"episodes": self.run.episodes} if self.run.anytime else {}
+        out |= {f"{self.run.unit}s": self.run.length} if self.run.anytime else {}
         sums = [f"{prefix}{name}" for prefix in ("", "strong_", "realised_") for name in ("regret", "violation")]
         for name in (*sums, "realised_reward", "realised_utility", "gaps_paid"):
             if name in self.curves:
@@ -251,6 +262,17 @@ def _impossible(record: RunRecord) -> Iterator[str]:
         yield f"it has {np.size(record.policy_utilities)} totals of the policy for {N} bounds"
     if not (math.isfinite(record.seconds) and record.seconds >= 0):
         yield f"it took {record.seconds} seconds"
+    for name in ("optimum", "policy_value"):
+        value = getattr(record, name)
+        if not (value is None or isinstance(value, (int, float))):
+            yield f"its {name} is {value!r}, expected a number"
+    for name in ("params", "bounds"):
+        if not isinstance(getattr(record.run, name), Mapping):
+            yield f"the {name} of its run are {getattr(record.run, name)!r}, expected a table"
+    if not all(isinstance(note, str) for note in record.notes):
+        yield "one of its notes is not a text"
+    if not all(isinstance(p, (int, float)) for decision in record.decisions for p in decision.probabilities.values()):
+        yield "a probability of one of its stochastic decisions is not a number"
     proved, tried = record.certificate, record.evaluation
     if proved is not None:
         yield from _wrong_intervals("certificate", proved.level, (proved.value, *proved.utilities), N)
@@ -258,6 +280,10 @@ def _impossible(record: RunRecord) -> Iterator[str]:
             yield f"its certificate judges {len(proved.safe)} of {N} bounds, or not by true, false and null"
         if proved.gap is not None and not (math.isfinite(proved.gap) and proved.gap >= 0):
             yield f"its certificate has the gap {proved.gap}, expected a number of at least 0"
+        if not (proved.since is None or isinstance(proved.since, (int, np.integer))):
+            yield f"its certificate is for what came since {proved.since!r}, expected the number of an episode"
+        if not all(isinstance(part, Sequence) and len(part) == 5 for part in proved.least_known):
+            yield "what its certificate knows least are not lists of step, state, action, times taken and share"
     if tried is not None:
         yield from _wrong_intervals("evaluation", tried.level, (tried.value_interval, *tried.utility_intervals), N)
 

@@ -49,6 +49,11 @@ RESERVED = (
     "file",
     "allow_pickle",
 )  # no curve can have these names, the last two because of numpy.savez
+ONE_ROW = (  # curves with one number per checkpoint; a learner's own may have one or one for each bound
+    *("episode", "step", "regret", "strong_regret", "unsafe_episodes", "realised_regret", "realised_reward"),
+    *("gaps_paid", "certified_gap"),
+)
+PER_BOUND = ("violation", "strong_violation", "realised_violation", "realised_utility", "multiplier")
 RECORD_NAME = re.compile(r"[0-9a-f]{20}\.record\.npz")
 FAILURE_NAME = re.compile(r"[0-9a-f]{20}\.failed\.json")
 OLD_NAME = re.compile(r"[0-9a-f]{20}\.json")  # the record of an earlier version, next to its curves in Parquet
@@ -106,17 +111,26 @@ def _kept(record: RunRecord, path: Path) -> Path:
 
 
 def _check_curves(record: RunRecord) -> None:
-    """Refuse curves that could not be told apart from other arrays, differ in length, or are not finite."""
-    rows = np.size(record.read_at)
+    """Refuse curves that nobody could read as docs/schema.md describes them: by name, shape, or what they hold."""
+    rows, N = np.size(record.read_at), len(record.constraints)
     for name, values in record.curves.items():
         x = np.asarray(values)
         if name in RESERVED:
             raise CmdpkitError(f"a curve is called {name!r}, a name that a record needs for something else; rename it")
-        if x.ndim not in (1, 2) or x.shape[-1] != rows:
-            raise CmdpkitError(f"curve {name!r} has shape {x.shape}, expected ({rows},) or (N, {rows})")
+        shapes = [(rows,)] if name in ONE_ROW else [(N, rows)] if name in PER_BOUND else [(rows,), (N, rows)]
+        if x.shape not in shapes:
+            expected = " or ".join(map(str, shapes))
+            raise CmdpkitError(
+                f"curve {name!r} has shape {x.shape}, expected {expected}: the run was read {rows} times and has "
+                f"{N} bounds"
+            )
+        if x.dtype.kind not in "iuf":
+            raise CmdpkitError(f"curve {name!r} holds values of type {x.dtype}, expected real numbers")
         if not np.isfinite(x).all():
             place = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
             raise CmdpkitError(f"curve {name!r} is {x[place]} at index {place}, expected a finite number")
+    if rows == 0:
+        raise CmdpkitError(f"curve {record.run.unit!r} is empty, expected at least the end of the run")
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -156,7 +170,7 @@ def load_record(folder: Folder, key: str) -> RunRecord:
 
 
 def _checked(path: Path, key: str, body: Plain, curves: Arrays) -> RunRecord:
-    if body["key"] != key or Run(**body["run"]).key != key:
+    if body["key"] != key or _run_of(body["run"]).key != key:
         raise CmdpkitError(f"{path} belongs to another run, {body['key']}; give it back its name")
     record = record_of(body, curves)
     _check_curves(record)
@@ -186,7 +200,7 @@ def load_failures(folder: Folder) -> tuple[Failure, ...]:
 def _order(run: Run) -> tuple[object, ...]:
     bounds, params = (json.dumps(dict(x), sort_keys=True) for x in (run.bounds, run.params))
     world = (run.env, bounds, run.noise)
-    return *world, run.algo, run.preset, params, run.baseline, run.episodes, run.code, run.seed, run.key
+    return *world, run.algo, run.preset, params, run.baseline, run.length, run.code, run.seed, run.key
 
 
 def _listed(folder: Folder, name: re.Pattern[str]) -> Iterator[Path]:
@@ -296,7 +310,7 @@ def body_of(record: RunRecord) -> Plain:
             for d in record.decisions
         ],
         "notes": record.notes,
-        "explanation": record.explanation,
+        "internals": record.internals,
         "policy": {
             "states": names_entry(record.policy.states),
             "actions": names_entry(record.policy.action_names),
@@ -324,7 +338,7 @@ def record_of(body: Plain, curves: Mapping[str, FloatArray]) -> RunRecord:
         ),
         certificate=made(Certificate, body["certificate"]),
         phases=tuple((phase["name"], phase["start"]) for phase in body["phases"]),
-        explanation=body["explanation"],
+        internals=body["internals" if "internals" in body else "explanation"],  # its name in version 0.2
         notes=tuple(body["notes"]),
         seconds=body["seconds"],
         versions=body["versions"],
@@ -361,4 +375,6 @@ def _tuples(x: Any) -> Any:
 
 
 def _run_of(table: Plain) -> Run:
-    return Run(**{**table, "readings": tuple(table.get("readings", ()))})
+    asked = {**table, "length": table["episodes"], "readings": tuple(table.get("readings", ()))}
+    del asked["episodes"]
+    return Run(**asked)

@@ -28,7 +28,7 @@ MOST_NAMED = 2  # actions of a random decision that are named in a table
 
 
 def judged_table(found: PolicyComparison) -> Table[Judged]:
-    """One row per policy, and one for the optimum: totals, broken bounds, what is lost."""
+    """One row per policy, and one for the optimum: totals, violated bounds, and the loss."""
     cmdp, best = found.optimum.cmdp, found.optimum
     optimum = Judged("optimum", best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0)
     return Table("policies beside the optimum", (
@@ -40,7 +40,7 @@ def judged_table(found: PolicyComparison) -> Table[Judged]:
                 "The same, plus what its other totals fall short of the optimum's, at the prices of the bounds.",
                 lambda x: x.priced),
         Column("met", "bounds", "Whether all bounds are met.", lambda x: all(x.met),
-               each(lambda met: "met" if met else "broken"), tone=lambda x: "" if all(x.met) else "alert"),
+               each(lambda met: "met" if met else "violated"), tone=lambda x: "" if all(x.met) else "alert"),
     ), (*found.policies, optimum))  # fmt: skip
 
 

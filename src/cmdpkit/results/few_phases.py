@@ -3,18 +3,19 @@
 Only decisions count that the policy can meet and that leave a choice. A *phase* is a run of steps at which every state
 has one action. A stochastic decision belongs to any phase, and is counted for itself.
 
-The search estimates what single decisions cost: at the prices lam, taking action a in state s at step h instead of what
-a policy does changes reward plus priced utilities by d[h, s] (Q[h, s, a] - V[h, s]), with d the probability that the
-policy is there and Q its action values. For costs that add up like this, dynamic programming finds the best policy with
-few phases. The prices of the bounds are moved until the bounds are just met. Where no policy at a price is good enough,
-two are left: one meets the bounds and earns too little, one earns enough and misses a bound. `_repair` goes from one to
-the other, decision by decision, and finds where the bounds begin to be met. At last, runs of states take over the
-action of a neighbouring run. Every candidate is evaluated exactly.
+The search estimates what single decisions add: taking action a in state s at step h instead of what a policy does adds
+d[h, s] (Q[h, s, a] - V[h, s]) to a total, with d the probability that the policy is there and Q its action values. For
+costs that add up like this, dynamic programming finds the best policy with few phases at prices of the bounds.
+Estimates are made again at that policy until it gets no better, and the prices are moved until the bounds are just met.
+Where no policy at any price is good enough, two are left: one meets the bounds and earns too little, one earns enough
+and misses a bound. Both are changed a little, one state at the beginning or end of a phase. On the way from one to the
+other, decision by decision, the bounds begin to be met somewhere, and the candidates there are tried too. At last, runs
+of states take over the action of a neighbouring run. Every candidate is evaluated exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,6 +34,11 @@ NONE = -1  # in place of an action where no decision counts
 ELSEWHERE = 1e-3  # weight of places that the policy may miss and a changed one may reach
 NEARLY_ONE = 1 - 1e-6  # a discount in place of an average, where several classes of states are never left
 PRICES_TRIED = 10  # for one number of phases
+ROUNDING = 1e-12  # relative: a smaller gain is rounding
+SHARES = (0.0, 0.25, 0.75)  # of the largest gain: only changes that gain more are made
+MOST_IMPROVEMENTS = 12  # times that phases are improved at the same prices
+MOST_NUDGES = 3  # small changes that are made one after the other
+MOST_TRIED = 24  # small changes that are evaluated in a round
 PARTS = 2**30  # the probability of a draw is a multiple of 1 / PARTS
 MOST_SINGLES = 40  # runs of states that are joined one by one, after many of them at once
 SMALL = 0.01  # a draw with a smaller probability is left out or made this large, if bounds and value allow it
@@ -149,6 +155,10 @@ class Candidate(NamedTuple):
         """[H, S], the index of the action; H is 1 where there is no horizon."""
         return self.policy.choice.astype(np.int64)
 
+    def worth(self, prices: FloatArray) -> float:
+        """Reward plus priced utilities."""
+        return float(self.totals[0] + self.totals[1:] @ prices)
+
 
 class PhaseSearch:
     """Makes candidates for a solved model, and keeps the simplest that is good: all bounds met, a value of `least`."""
@@ -177,7 +187,11 @@ class PhaseSearch:
 
     def met(self, candidate: Candidate) -> bool:
         """Whether all bounds are met."""
-        return not (self.cmdp.rho - candidate.totals[1:] > self.room).any()
+        return not self.short(candidate).any()
+
+    def short(self, candidate: Candidate) -> BoolArray:
+        """[N]: which bounds are not met."""
+        return np.asarray(self.cmdp.rho - candidate.totals[1:] > self.room)
 
     def good(self, candidate: Candidate) -> bool:
         """Whether all bounds are met and the value is as large as was asked for."""
@@ -205,20 +219,31 @@ class PhaseSearch:
         written = self.candidate(choice, *candidate.policy.rows)
         return written if self.good(written) else candidate
 
-    def costs(self, candidate: Candidate, prices: FloatArray) -> FloatArray:
-        """[H, S, A]: estimate of what an action taken instead costs; inf where there is none, 0 without a choice."""
+    def distance(self, totals: FloatArray) -> FloatArray:
+        """How far reward and utilities [1 + N, ...] are from being good, each in its unit; 0 if they are good."""
+        others = (slice(None), *(None,) * (totals.ndim - 1))
+        value = np.maximum(self.least - totals[0], 0.0)
+        missed = np.maximum((self.cmdp.rho - self.room)[others] - totals[1:], 0.0)
+        return np.asarray(value + (missed * self.unit[others]).sum(axis=0))
+
+    def effects(self, candidate: Candidate) -> FloatArray:
+        """[1 + N, H, S, A]: estimate of what another action adds to reward and utilities; 0 without a choice."""
         c, pi = self.cmdp.compact, candidate.policy.pi
-        signal = c.r + np.tensordot(prices, c.g, 1) if self.cmdp.N else c.r
-        if self.cmdp.criterion.has_horizon:
-            Q = action_values(self.cmdp, signal, pi)[0]
-        else:
-            stand_in = NEARLY_ONE if self.cmdp.criterion.kind == "average" else None
-            Q = stationary_action_values(self.cmdp, pi[0], signal, stand_in)
         d = reach(self.cmdp, candidate.policy) + ELSEWHERE * self.spread
-        lost = d[..., None] * ((pi * Q).sum(axis=-1, keepdims=True) - Q)
-        lost = np.where(self.cmdp.actions, lost, np.inf)
-        lost[self.cmdp.actions.sum(axis=-1) <= 1] = 0.0
-        return lost
+        d[self.cmdp.actions.sum(axis=-1) <= 1] = 0.0
+        added = []
+        for signal in (c.r, *c.g):
+            if self.cmdp.criterion.has_horizon:
+                Q = action_values(self.cmdp, signal, pi)[0]
+            else:
+                stand_in = NEARLY_ONE if self.cmdp.criterion.kind == "average" else None
+                Q = stationary_action_values(self.cmdp, pi[0], signal, stand_in)
+            added.append(d[..., None] * (Q - (pi * Q).sum(axis=-1, keepdims=True)))
+        return np.array(added)
+
+    def costs(self, effects: FloatArray, prices: FloatArray) -> FloatArray:
+        """[H, S, A]: what an action taken instead costs at the prices of the bounds; inf where there is none."""
+        return np.where(self.cmdp.actions, -np.tensordot(np.append(1.0, prices), effects, 1), np.inf)
 
 
 def simplest(search: PhaseSearch) -> Candidate:
@@ -230,13 +255,11 @@ def simplest(search: PhaseSearch) -> Candidate:
 
 
 def _fewest_phases(search: PhaseSearch) -> None:
-    """Look for good candidates with fewer and fewer phases, by bisection."""
-    failed = 0
-    while search.shape.phases - failed > 1:
-        K = (failed + search.shape.phases) // 2
+    """Look for good candidates with one phase, two, and so on; of many, some numbers are left out."""
+    K = 1
+    while search.shape.phases > K:
         _attempt(search, K)
-        if search.shape.phases > K:
-            failed = K
+        K += max(1, K // 20)
 
 
 def _attempt(search: PhaseSearch, K: int) -> None:
@@ -245,40 +268,115 @@ def _attempt(search: PhaseSearch, K: int) -> None:
     The prices of the bounds are raised while a bound is missed, and lowered while all are met.
     """
     met = missed = None
-    lam, factor, low, high = search.found.lam, 1.0, 0.0, np.inf
+    N, prices = search.cmdp.N, search.found.lam
+    low, high = np.zeros(N), np.full(N, np.inf)
     for _ in range(PRICES_TRIED):
-        prices = factor * lam + np.where(lam > 0, 0.0, 0.1 * max(factor - 1, 0.0) * search.unit)
-        candidate = search.candidate(best_phases(search.costs(search.optimum, prices), K))
+        candidate = _at_prices(search, K, prices)
         search.offer(candidate)
-        worth = float(candidate.totals[0] + (candidate.totals[1:] - search.cmdp.rho) @ prices)
-        if search.good(candidate) or worth < search.least:
+        if search.good(candidate) or candidate.worth(prices) - float(search.cmdp.rho @ prices) < search.least:
             return  # found, or hopeless: at these prices no policy with K phases seems to be worth enough
-        if search.met(candidate):
-            high, met = factor, candidate
+        short = search.short(candidate)
+        if short.any():
+            missed = candidate
+            low = np.where(short, prices, low)
+            raised = np.where(np.isfinite(high), (low + high) / 2, np.maximum(2 * prices, 0.1 * search.unit))
+            prices = np.where(short, raised, prices)
         else:
-            low, missed = factor, candidate
-        factor = (low + high) / 2 if np.isfinite(high) else 2 * factor
+            met = candidate
+            high = np.where(prices > low, prices, high)
+            prices = (low + prices) / 2
+    for candidate in filter(None, (missed, met)):
+        _nudge(search, candidate)
     if met is not None and missed is not None:
-        _repair(search, missed, met)
+        for way in (1, -1):  # from the first step and state to the last, and back
+            _cross(search, missed, met, way)
 
 
-def _repair(search: PhaseSearch, missed: Candidate, met: Candidate) -> None:
-    """Offer candidates on four ways from one that misses a bound to one that meets all: by steps and by states."""
-    H, S = missed.choice.shape
-    places = np.arange(H * S)
-    differ = np.flatnonzero(missed.choice.reshape(-1) != met.choice.reshape(-1))
-    for group in [places % S] + [places // S] * (H > 1):  # the state, or the step, of every place
-        for way in (1, -1):
-            order = differ[np.argsort(way * group[differ], kind="stable")]
-            _cross(search, missed, met, order, np.append(np.flatnonzero(np.diff(group[order])) + 1, len(order)))
+def _at_prices(search: PhaseSearch, K: int, prices: FloatArray) -> Candidate:
+    """A candidate with at most K phases that is worth much at these prices."""
+    best = search.candidate(best_phases(search.costs(search.effects(search.optimum), prices), K))
+    for _ in range(MOST_IMPROVEMENTS):
+        enough = best.worth(prices) + ROUNDING * abs(best.worth(prices))
+        better = next((x for x in _improved(search, best, K, prices) if x.worth(prices) > enough), None)
+        if better is None:
+            break
+        best = better
+    return best
 
 
-def _cross(search: PhaseSearch, missed: Candidate, met: Candidate, order: IntArray, ends: IntArray) -> None:
-    """Offer candidates where the bounds begin to be met, if places change in this order.
+def _improved(search: PhaseSearch, candidate: Candidate, K: int, prices: FloatArray) -> Iterator[Candidate]:
+    """The best phases at costs that are estimated at the candidate, and better actions in phases as they are.
 
-    One changes the places up to that one, one the places up to the next end of a whole step or state, and one draws
-    between the two actions of that place, such that the bounds just are met.
+    Costs are those of one change. Where all changes together are too much, those that gain most may still be an
+    improvement.
     """
+    costs, choice = search.costs(search.effects(candidate), prices), candidate.choice
+    yield search.candidate(best_phases(costs, K))
+    edges = np.append(0, np.flatnonzero((choice[1:] != choice[:-1]).any(axis=1)) + 1)
+    blocks, now = np.add.reduceat(costs, edges, axis=0), choice[edges]
+    gain = np.take_along_axis(blocks, now[..., None], 2)[..., 0] - blocks.min(axis=-1)
+    for share in SHARES:
+        rules = np.where(gain > share * gain.max(), blocks.argmin(axis=-1), now)
+        yield search.candidate(np.repeat(rules, np.diff(np.append(edges, len(choice))), axis=0))
+
+
+class _Move(NamedTuple):
+    """Another action in some states and steps."""
+
+    cost: float  # estimated
+    steps: slice  # those that it begins and ends with
+    states: IntArray  # the states
+    action: int  # which they take from now on
+
+
+def _cheapest(moves: list[_Move]) -> list[_Move]:
+    """The moves that are possible, the cheapest first."""
+    return sorted((move for move in moves if np.isfinite(move.cost)), key=lambda move: move.cost)
+
+
+def _moved(search: PhaseSearch, candidate: Candidate, moves: list[_Move]) -> Candidate:
+    """The candidate after some moves."""
+    choice = candidate.choice
+    for move in moves:
+        choice[move.steps, move.states] = move.action
+    return search.candidate(choice, *candidate.policy.rows)
+
+
+def _nudge(search: PhaseSearch, candidate: Candidate) -> None:
+    """Offer candidates that differ from one in a few runs of steps of single states."""
+    for _ in range(MOST_NUDGES):
+        tried = [_moved(search, candidate, [move]) for move in _nudges(search, candidate)]
+        for each in tried:
+            search.offer(each)
+        nearest = min(tried, key=lambda x: search.distance(x.totals), default=candidate)
+        if search.good(nearest) or search.distance(nearest.totals) >= search.distance(candidate.totals):
+            return
+        candidate = nearest
+
+
+def _nudges(search: PhaseSearch, candidate: Candidate) -> list[_Move]:
+    """Another action in one state, from the beginning of a phase on or up to its end; the most promising ones."""
+    effects, found = search.effects(candidate), []
+    for first, last in pairwise(phases_of(candidate.choice, search.counts(candidate))[0]):
+        for way in (1, -1)[: last - first]:
+            added = np.cumsum(effects[:, first:last][:, ::way], axis=1)
+            distance = search.distance(candidate.totals[:, None, None, None] + added)
+            distance[(added == 0).all(axis=0) | ~search.cmdp.actions[first:last][::way]] = np.inf
+            for i in np.argsort(distance, axis=None)[:MOST_TRIED]:
+                n, s, a = (int(x) for x in np.unravel_index(i, distance.shape))
+                steps = slice(first, first + n + 1) if way == 1 else slice(last - n - 1, last)
+                found.append(_Move(float(distance[n, s, a]), steps, np.array([s]), a))
+    return _cheapest(found)[:MOST_TRIED]
+
+
+def _cross(search: PhaseSearch, missed: Candidate, met: Candidate, way: int) -> None:
+    """Offer candidates where the bounds begin to be met, on the way from one that misses a bound to one that meets all.
+
+    Places change step by step. One candidate changes the places up to the one where the bounds begin to be met, one
+    all of that step, and one draws between the two actions of that place, such that the bounds just are met.
+    """
+    order = np.flatnonzero(missed.choice.reshape(-1) != met.choice.reshape(-1))[::way]
+    ends = np.append(np.flatnonzero(np.diff(order // missed.choice.shape[1])) + 1, len(order))
     h, s = np.unravel_index(order, missed.choice.shape)
 
     def with_first(k: int) -> Candidate:
@@ -315,7 +413,7 @@ def _fewest_changes(search: PhaseSearch) -> None:
         before = search.shape
         for h, s in search.best.policy.rows[0].tolist():
             for a in np.flatnonzero(search.best.policy.row(h, s)).tolist():
-                search.offer(firmly(search, search.best, h, s, a))
+                search.offer(_firmly(search, search.best, h, s, a))
         _join_runs(search)
 
 
@@ -327,44 +425,27 @@ def _join_runs(search: PhaseSearch) -> None:
         joins = _joins(search, start)
         together = [joins[: len(joins) >> k] for k in range(len(joins).bit_length())]  # all, the first half, and so on
         for some in together:
-            search.offer(_joined(search, start, some))
+            search.offer(_moved(search, start, some))
         if search.best is start:
             for join in joins[:MOST_SINGLES]:
-                search.offer(_joined(search, search.best, [join]))
+                search.offer(_moved(search, search.best, [join]))
 
 
-class _Join(NamedTuple):
-    """A run of states that does what the run before or after it does, in one phase."""
-
-    cost: float  # estimated
-    steps: slice  # of the phase
-    states: IntArray  # of the run
-    action: int  # of the neighbour
-
-
-def _joins(search: PhaseSearch, candidate: Candidate) -> list[_Join]:
-    """All runs that could be joined to a neighbour, the cheapest first."""
+def _joins(search: PhaseSearch, candidate: Candidate) -> list[_Move]:
+    """All runs that could do what the run before or after them does in a phase, the cheapest first."""
     found = []
-    costs = search.costs(candidate, search.found.lam)
+    costs = search.costs(search.effects(candidate), search.found.lam)
     edges, rules = phases_of(candidate.choice, search.counts(candidate))
     for (first, last), rule in zip(pairwise(edges), rules, strict=True):
         block = costs[first:last].sum(axis=0)
         for one, other in pairwise(runs_of(rule)):
             for run, neighbour in ((one, other), (other, one)):
                 action = int(rule[neighbour[0]])
-                found.append(_Join(float(block[run, action].sum()), slice(first, last), run, action))
-    return sorted((join for join in found if np.isfinite(join.cost)), key=lambda join: join.cost)
+                found.append(_Move(float(block[run, action].sum()), slice(first, last), run, action))
+    return _cheapest(found)
 
 
-def _joined(search: PhaseSearch, candidate: Candidate, joins: list[_Join]) -> Candidate:
-    """The candidate after some joins."""
-    choice = candidate.choice
-    for join in joins:
-        choice[join.steps, join.states] = join.action
-    return search.candidate(choice, *candidate.policy.rows)
-
-
-def firmly(search: PhaseSearch, candidate: Candidate, h: int, s: int, action: int) -> Candidate:
+def _firmly(search: PhaseSearch, candidate: Candidate, h: int, s: int, action: int) -> Candidate:
     """The same without the draw at one step and state: there it takes a given action."""
     where, p = candidate.policy.rows
     others, choice = (where != (h, s)).any(axis=1), candidate.choice

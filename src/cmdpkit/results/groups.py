@@ -19,12 +19,12 @@ import numpy as np
 
 from cmdpkit import learners
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.loading import parsed
+from cmdpkit.io.loading import is_reference, parsed
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.code import code_digest
+from cmdpkit.records.code import code_digest, digest_of_file
 from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.results.statistics import LEVEL, Method, SeedMean, seed_mean, sign_flip_p, t_p
+from cmdpkit.results.statistics import SeedMean, seed_mean, sign_flip_p
 from cmdpkit.results.wording import counted, number
 
 CODE_DIGITS = 4  # of a digest of code, or more where these do not tell apart
@@ -88,6 +88,12 @@ class Group:
         """Whether every run has the curve."""
         return all(name in record.curves for record in self.records)
 
+    def can_draw(self, name: str) -> bool:
+        """Whether every run has the curve with more than its end: gaps are certified at `readings`."""
+        if name != "certified_gap" or not self.has(name):
+            return self.has(name)
+        return any(np.ptp(record.curve(name)[:-1]) > 0 for record in self.records)
+
 
 def groups(records: Iterable[RunRecord], labels: Mapping[str, str] | None = None) -> tuple[Group, ...]:
     """Records by everything but the seed, in the order of their first appearance.
@@ -109,7 +115,7 @@ def groups(records: Iterable[RunRecord], labels: Mapping[str, str] | None = None
         versions.setdefault(_but_code(same[0].run), []).append(max(same, key=lambda record: record.finished))
     return tuple(
         _named(
-            tuple(same), _label(same[0].run, runs), _code_mark(same[0].run, versions[_but_code(same[0].run)]), labels
+            tuple(same), label_of(same[0].run, runs), _code_mark(same[0].run, versions[_but_code(same[0].run)]), labels
         )
         for same in together.values()
     )
@@ -174,7 +180,7 @@ def code_name(code: str, others: Iterable[str] = ()) -> str:
 def _but_code(run: Run) -> tuple[object, ...]:
     """Everything that was asked, but for the seed and the code."""
     world = (run.env, tuple(sorted(run.bounds.items())), run.fingerprint)
-    return *world, run.algo, run.preset, _settings(run), run.episodes
+    return *world, run.algo, run.preset, _settings(run), run.length
 
 
 def _settings(run: Run) -> str:
@@ -187,13 +193,13 @@ def _settings(run: Run) -> str:
     return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
-def _label(run: Run, runs: Sequence[Run]) -> str:
+def label_of(run: Run, runs: Sequence[Run]) -> str:
     """The algorithm, with as much of preset, settings, length and model as tells it from others."""
     rivals = [other for other in runs if (other.problem, other.algo) == (run.problem, run.algo)]
     parts = (
         lambda r: r.preset,
         _settings,
-        lambda r: f"{r.episodes:,} {r.unit}s",
+        lambda r: f"{r.length:,} {r.unit}s",
         lambda r: f"model {r.fingerprint[:CODE_DIGITS]}",
     )
     details = []
@@ -220,14 +226,14 @@ def _detailed(name: str, details: Sequence[str]) -> str:
 def _code_mark(run: Run, versions: Sequence[RunRecord]) -> str:
     """Which code a run is of, where there are runs of different code: the present one, or earlier code with its date.
 
-    `versions` has the last record of each code. Code that belongs to no module of this process is not imported to look
-    at results: then the newest runs are called so.
+    `versions` has the last record of each code. A module of a user is not imported to look at results. Where the text
+    of its file does not tell that runs are of the present code either, the newest ones are called so.
     """
     if len(versions) < 2:
         return ""
     if not run.code:
         return "code unknown"
-    present = present_code(run)
+    present = next(filter(None, (present_code(record.run) for record in versions)), None)
     newest = max(versions, key=lambda record: record.finished)
     if run.code == present:
         return "now"
@@ -240,10 +246,13 @@ def _code_mark(run: Run, versions: Sequence[RunRecord]) -> str:
 
 
 def present_code(run: Run) -> str | None:
-    """The digest of an algorithm's code as this process has it; None if a module would have to be imported to know."""
+    """The digest of an algorithm's code as this process has it; None if a module would have to be imported to know.
+
+    That is not necessary if the files of the module have the digest of the run.
+    """
     module = run.algo.partition(":")[0]
     if run.algo not in learners.names() and module not in sys.modules:
-        return None
+        return run.code if is_reference(run.algo) and digest_of_file(module) == run.code else None
     try:
         kind = learners.resolve(run.algo, "horizon" if run.unit == "episode" else "average")
     except CmdpkitError:  # the class is gone
@@ -284,7 +293,7 @@ class Curve(NamedTuple):
     raw: FloatArray  # [samples, C], the curve of every run
 
 
-def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> Curve:
+def curve(group: Group, name: str, n: int = 0) -> Curve:
     """A curve of every run of a group and their mean with an interval; ``n`` picks the constraint of a [N, C] curve.
 
     Where the runs have different checkpoints, all of them are used, with straight lines between, from where the last
@@ -298,7 +307,7 @@ def curve(group: Group, name: str, n: int = 0, *, method: Method = "t", level: f
         grid = grid[(grid >= first) & (grid <= last)]
         lines = [(grid, np.interp(grid, episode, line)) for episode, line in lines]
     raw = np.array([line for _, line in lines])
-    over = seed_mean(raw, method=method, level=level, seed=seed)
+    over = seed_mean(raw)
     low = over.low if over.low is None or name not in NONNEGATIVE else np.maximum(over.low, np.minimum(over.mean, 0.0))
     return Curve(grid, over.mean, low, over.high, raw)
 
@@ -356,10 +365,8 @@ class Comparison(NamedTuple):
         return f"mean difference {number(self.difference.mean)}{interval}, {counted(len(self.seeds), 'seed')}{p}"
 
 
-def compare(
-    a: Group, b: Group, name: str = "regret", n: int | None = 0, *, test: Literal["sign-flip", "t"] = "sign-flip"
-) -> Comparison:
-    """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip (exact) or a t test.
+def compare(a: Group, b: Group, name: str = "regret", n: int | None = 0) -> Comparison:
+    """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip test.
 
     Runs with the same seed share the problem and the sequence of random numbers, but use that sequence differently once
     their actions differ. So pairing is valid, and removes little noise. ``n`` picks the constraint of a violation;
@@ -370,8 +377,6 @@ def compare(
             f"compare takes two groups of runs, from study.groups(), got {quoted(a)} and {quoted(b)}; "
             "compare_policies(model, policies) compares policies"
         )
-    if test not in ("sign-flip", "t"):
-        raise CmdpkitError(f"test is {test!r}, expected 'sign-flip' or 't'")
     ends = [{record.run.seed: _end(record, name, n) for record in group.records} for group in (a, b)]
     seeds = tuple(seed for seed in a.seeds if seed in ends[1])
     if not seeds:
@@ -379,8 +384,7 @@ def compare(
     if a.deterministic and b.deterministic:
         seeds = seeds[:1]
     d = np.array([ends[0][seed] - ends[1][seed] for seed in seeds])
-    p = None if len(d) < 2 else sign_flip_p(d) if test == "sign-flip" else t_p(d)
-    return Comparison(seeds, seed_mean(d), p)
+    return Comparison(seeds, seed_mean(d), None if len(d) < 2 else sign_flip_p(d))
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------
@@ -422,7 +426,7 @@ def misses_bounds(group: Group, *, final: bool) -> bool:
         found = [np.reshape(record.final(name), -1) for record in group.samples] if group.has(name) else None
         ends = None if found is None else np.array(found)  # [samples, N]
         bounds = np.array([float(c.bound_on_total) for c in group.records[0].constraints])
-        rounding = BOUND_MET * group.run.episodes * np.maximum(1.0, np.abs(bounds))
+        rounding = BOUND_MET * group.run.length * np.maximum(1.0, np.abs(bounds))
     if ends is None:
         return False
     over = seed_mean(ends)
@@ -478,54 +482,4 @@ def parameters_of(run: Run) -> dict[str, Scalar]:
     of_env = {f"env.{name}": value for name, value in (named[1] if named else {}).items()}
     of_bounds = {f"bound.{name}": value for name, value in run.bounds.items()}
     of_algo = {f"algo.{name}": value for name, value in run.params.items()}
-    return {**of_env, **of_bounds, **of_algo, f"{run.unit}s": run.episodes}
-
-
-class Sweep(NamedTuple):
-    """A metric for several values of one parameter."""
-
-    parameter: str  # its name, as in `parameters_of`
-    values: tuple[Scalar, ...]  # those that were tried, in ascending order
-    lines: dict[tuple[str, str], dict[Scalar, SeedMean]]  # by problem and algorithm: the metric for each of them
-
-
-def sweep(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Sweep:
-    """A metric against a parameter ("algo.eta", or "eta" where that is clear), of the groups that have set it."""
-    check_metric(found, metric)
-    known = sorted({name for group in found for name in parameters_of(group.run)})
-    fitting = [name for name in known if parameter in (name, name.partition(".")[2])]
-    if len(fitting) != 1:
-        why = "there are several" if fitting else "no run has set it"
-        raise CmdpkitError(f"parameter {parameter!r}: {why}; expected one of {', '.join(fitting or known)}")
-    name = fitting[0]
-    having = [group for group in found if name in parameters_of(group.run)]
-    stripped = [_without(group.run, name) for group in having]
-    lines: dict[tuple[str, str], dict[Scalar, SeedMean]] = {}
-    for group, run in zip(having, stripped, strict=True):
-        label = group.algo + _label(run, stripped).removeprefix(run.algo)
-        problem = run.problem if name.startswith("env.") else group.env + run.problem.removeprefix(run.env)
-        line, value = lines.setdefault((problem, label), {}), parameters_of(group.run)[name]
-        if value in line:
-            raise CmdpkitError(
-                f"two groups have {name} = {value} and are called {label} on {problem}; choose one with study.only"
-            )
-        values = scores(group, metric, n)
-        if values is not None:
-            line[value] = seed_mean(values)
-    tried = {parameters_of(group.run)[name] for group in having}
-    ordered = sorted(tried, key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0, str(x)))
-    return Sweep(name, tuple(ordered), {key: line for key, line in lines.items() if line})
-
-
-def _without(run: Run, name: str) -> Run:
-    """A run without one of its parameters, and without what tells models and lengths apart."""
-    kind, _, key = name.partition(".")
-    if kind == "env":
-        model, params = parsed(run.env) or (run.env, {})
-        rest = ",".join(f"{x}={value}" for x, value in params.items() if x != key)
-        return replace(run, env=f"{model}:{rest}" if rest else model, fingerprint="")
-    if kind == "bound":
-        return replace(run, bounds={x: bound for x, bound in run.bounds.items() if x != key}, fingerprint="")
-    if kind == "algo":
-        return replace(run, params={x: value for x, value in run.params.items() if x != key})
-    return replace(run, episodes=0)
+    return {**of_env, **of_bounds, **of_algo, f"{run.unit}s": run.length}

@@ -31,10 +31,11 @@ def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
     """One row per seed, as in ``cmdpkit learn --json``, and their mean; for more than ``most`` seeds the mean alone."""
     entries = [record.to_dict() for record in records]
     constraints = tuple(label(c.name) for c in records[0].constraints)
-    meanings, lengths = MEANINGS[records[0].run.unit], {record.run.episodes for record in records}
+    unit, lengths = records[0].run.unit, {record.run.length for record in records}
+    meanings = MEANINGS[unit]
     columns: list[Column[Entry]] = [
         Column("seed", "seed", "The seed of the run.", lambda e: e["seed"], each(str)),
-        _figure("episodes", f"{records[0].run.unit}s", "How long the run was.", shown=len(lengths) > 1),
+        _figure(f"{unit}s", f"{unit}s", "How long the run was.", shown=len(lengths) > 1),
         _figure("regret", "regret", meanings["weak"]),
         _figure("violation", "violation", meanings["weak"], constraints),
         _figure("strong_regret", "strong regret", meanings["strong"]),
@@ -86,7 +87,7 @@ def ledger_table(found: Sequence[Group]) -> Table[Member]:
         Column("algorithm", "algorithm", "The group that the run belongs to.", lambda m: m.group),
         Column("preset", "preset", "The preset of its parameters.", lambda m: m.record.run.preset),
         Column("seed", "seed", "The seed of the run.", lambda m: m.record.run.seed, each(str), "right"),
-        numbers(unit, unit, "How long the run was.", lambda m: m.record.run.episodes, whole),
+        numbers(unit, unit, "How long the run was.", lambda m: m.record.run.length, whole),
         Column("regret", "regret", "Expected where there is a model, observed otherwise.",
                lambda m: _ends_of(m.record, "regret"), _worst_of_each, "right"),
         Column("violation", "violation", "Expected where there is a model, observed otherwise; one per bound.",
@@ -125,7 +126,7 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     first = records[0]
     run = first.run
     headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.problem), "bold"))
-    lengths = sorted({record.run.episodes for record in records})  # differ where a rule has ended the runs
+    lengths = sorted({record.run.length for record in records})  # differ where a rule has ended the runs
     length = counted(lengths[0], run.unit) if len(lengths) == 1 else f"{lengths[0]:,} to {lengths[-1]:,} {run.unit}s"
     headline.append(f": {length}, {counted(len(records), 'seed')}")
     parts: list[RenderableType] = [
@@ -198,7 +199,7 @@ def learned_data(records: Sequence[RunRecord]) -> dict[str, Any]:
         "algo": first.run.algo,
         "preset": first.run.preset,
         "params": dict(first.run.params),
-        f"{first.run.unit}s": first.run.episodes if len({r.run.episodes for r in records}) == 1 else None,
+        f"{first.run.unit}s": first.run.length if len({r.run.length for r in records}) == 1 else None,
         "optimum": first.optimum,
         "constraints": [
             {

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
 from cmdpkit.results.few_phases import (
-    SMALL,
-    Candidate,
     PhaseSearch,
     Shape,
     counted,
-    firmly,
     phases_of,
     runs_of,
     simplest,
@@ -50,25 +46,6 @@ class Phase(NamedTuple):
     rules: tuple[Rule, ...]  # in the order of the states
 
 
-class SmallDraw(NamedTuple):
-    """A decision that is rarely taken, and the reason why it cannot be left out."""
-
-    step: int | None  # from 1; None without a horizon
-    state: Name  # where the policy draws
-    action: Name  # the action that is rarely drawn
-    probability: float  # of this action there
-    constraint: str | None  # the bound that would be missed most without it; None if only the value would be too small
-    missed: float  # by how much, in the units of the total, or of the value
-
-    def __str__(self) -> str:
-        at = "" if self.step is None else f" at step {self.step}"
-        without = "the value would be too small" if self.constraint is None else f"{shown(self.constraint)} is missed"
-        return (
-            f"action {quoted(self.action)} is drawn in state {quoted(self.state)}{at} with a probability of only "
-            f"{100 * self.probability:.3g} %: without it, {without} by {self.missed:.3g}."
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Simplified(Solution):
     """A simple policy that meets all bounds and is nearly as good as the optimum; see `simplify`.
@@ -82,7 +59,6 @@ class Simplified(Solution):
     before: Shape  # phases, stochastic decisions, changes over states and over steps at the optimum
     after: Shape  # the same of the simple policy
     changed: float  # share of the optimum's decisions that the simple policy takes otherwise
-    small_draws: tuple[SmallDraw, ...] = ()  # draws with probabilities below 1 % that had to stay, and why
 
     @property
     def lost(self) -> float:
@@ -105,6 +81,12 @@ class Simplified(Solution):
     def simpler(self) -> bool:
         """False if nothing simpler was found: then the policy is the optimum, perhaps with small draws made larger."""
         return self.after < self.before
+
+    if not TYPE_CHECKING:  # the type checker knows which names there are
+
+        def __getattr__(self, name: str) -> Any:
+            why = " was removed: policy.stochastic_decisions() has the probabilities of all draws, also of the smallest"
+            raise AttributeError(f"Simplified.{name}{why if name == 'small_draws' else ' does not exist'}")
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -129,7 +111,7 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
     To find the very simplest is hard in general, so this is a search. Every candidate is evaluated exactly before it is
     accepted: no bound is broken, and no more is given up than is allowed. If nothing simpler is found, the policy is
     the optimum, and ``simpler`` is False. An action that is drawn with a probability below 1 % is left out, or drawn
-    with 1 %, if that is allowed; ``small_draws`` says why one had to stay.
+    with 1 %, if bounds and allowance leave room for it.
 
     Parameters
     ----------
@@ -168,7 +150,6 @@ def simplify(solution: Solution, within: float = 0.01, *, at_least: float | None
         before=before,
         after=min(search.shape, search.shape_of(chosen)),
         changed=max(0.0, 1.0 - float(alike / solution.reach.sum())),
-        small_draws=tuple(_small_draws(search, chosen)),
     )
 
 
@@ -202,19 +183,3 @@ def _least(solution: Solution, within: float, at_least: float | None) -> float:
     if isinstance(within, bool) or not isinstance(within, (int, float)) or not 0 <= within < 1:
         raise CmdpkitError(f"within is {quoted(within)}, expected a share of the optimum such as 0.01 for 1 %")
     return solution.value - within * abs(solution.value)
-
-
-def _small_draws(search: PhaseSearch, chosen: Candidate) -> Iterator[SmallDraw]:
-    """The small draws that are left, and what would happen without each of them."""
-    cmdp, (where, p) = search.cmdp, chosen.policy.rows
-    for i, a in np.argwhere((p > 0) & (p < SMALL)):
-        h, s = where[i].tolist()
-        without = firmly(search, chosen, h, s, int(p[i].argmax()))
-        step = h + 1 if cmdp.criterion.has_horizon else None
-        place = step, cmdp.states[s], cmdp.action_names[a], float(p[i, a])
-        if search.met(without):
-            yield SmallDraw(*place, None, search.least - float(without.totals[0]))
-        else:
-            missed = cmdp.rho - without.totals[1:]
-            n = int((missed / search.found.tolerance).argmax())
-            yield SmallDraw(*place, cmdp.constraints[n].name, float(missed[n]))

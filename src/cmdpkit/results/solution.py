@@ -33,7 +33,17 @@ VALUES = {  # by criterion: what the column with a constraint's value is called,
     "total": ("total", "expected total until absorption"),
 }
 WITHOUT_HORIZON = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
-ENDED = {"optimal": "optimal value", "gap": "value", "interrupted": "interrupted, the best value found is"}
+ENDED = {
+    "optimal": "optimal value",
+    "gap": "value",
+    "precision": "value",
+    "interrupted": "interrupted, the best value found is",
+}
+HOW_ENDED = {
+    "gap": "The search was stopped when this was proved",
+    "precision": "Double precision proves no more for the numbers of this model",
+    "interrupted": "The search was interrupted",
+}
 MOST_STARTS = 3  # start states that are named
 MOST_LINES = 60  # about a simple policy
 COUNTED = {  # fields of the shape of a policy, as people call them
@@ -258,26 +268,29 @@ def _proof(found: Solution) -> Text:
     method = {"columns": "column generation", "lp": "occupancy LP"}[found.method]
     how = f"({method}, {duration(found.seconds)})"
     if found.ended == "optimal":
-        return Text(f"Proved optimal to within {found.gap:.2g} {how}.", style=QUIET)
+        single = isinstance(found, StationarySolution) and isinstance(found.policy, Policy) and not found.attained
+        what = "within the bounds, and optimal" if single else "optimal"
+        return Text(f"Proved {what} to within {found.gap:.2g} {how}.", style=QUIET)
     share = f" ({100 * found.gap / abs(found.value):.2g} % of this value)" if found.value else ""
-    ended = "The search was stopped when this was proved" if found.ended == "gap" else "The search was interrupted"
-    return Text(f"{ended}: no policy within the bounds is better by more than {found.gap:.2g}{share} {how}.")
+    return Text(
+        f"{HOW_ENDED[found.ended]}: no policy within the bounds is better by more than {found.gap:.2g}{share} {how}."
+    )
 
 
 def _stationary(name: str, found: StationarySolution) -> RenderableType:
     """Optimum, start, constraints, stochastic states, policy and the proof."""
     kind = found.cmdp.criterion.kind
-    what = "one recurrent class," if found.one_class is not None else "optimal"
-    headline = _headline(name, f"{what} {WITHOUT_HORIZON[kind]}", found)
+    what = ENDED[found.ended].replace("value", WITHOUT_HORIZON[kind])
+    headline = _headline(
+        name, what if found.one_class is None else f"one recurrent class, {WITHOUT_HORIZON[kind]}", found
+    )
     if kind == "discounted" and found.value_per_step is not None:
         headline.append(
             f" (times {1 - (found.cmdp.criterion.discount or 0):g}: {number(found.value_per_step)} per step)"
         )
     notes = [part for note in found.notes for part in (Text(note, style=tables.DRAWN), EMPTY_LINE)]
-    what = "optimal" if found.attained or isinstance(found.policy, Mixture) else "within the bounds, and optimal"
-    proof = f"Proved {what} to within {found.gap:.2g} (column generation, {duration(found.seconds)})."
     said = [headline, Text(_start(found), style=QUIET), EMPTY_LINE, *_bounds(found), *notes, *_policies(found)]
-    return Group(*said, EMPTY_LINE, Text(proof, style=QUIET))
+    return Group(*said, EMPTY_LINE, _proof(found))
 
 
 def _start(found: StationarySolution) -> str:
@@ -333,8 +346,7 @@ def _simplified(name: str, found: Simplified, width: int) -> RenderableType:
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
     plan = view(found, width) if found.cmdp.grid is not None else Group(*_plan(found))
     if found.after.draws:
-        parts += [draws(found), *(Text(str(draw), style=QUIET) for draw in found.small_draws)]
-        parts += [EMPTY_LINE, Text("Apart from that:")]
+        parts += [draws(found), EMPTY_LINE, Text("Apart from that:")]
     note = f"No policy within the bounds is better by more than {found.gap:.3g} ({duration(found.seconds)})."
     return Group(*parts, plan, EMPTY_LINE, Text(note, style=QUIET))
 
@@ -444,10 +456,6 @@ def _simple_data(found: Simplified) -> dict[str, Any]:
         "changed": found.changed,
         "before": found.before._asdict(),
         "after": found.after._asdict(),
-        "small_draws": [
-            {**draw._asdict(), "state": written_name(draw.state), "action": written_name(draw.action)}
-            for draw in found.small_draws
-        ],
         "phases": [
             {
                 "first": phase.first,

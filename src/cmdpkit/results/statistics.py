@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.transitions import FloatArray
@@ -18,8 +18,6 @@ LEVEL = 0.95  # confidence level of intervals, unless the caller says otherwise
 RESAMPLES = 2000  # of a bootstrap
 MOST_EXACT_FLIPS = 14  # largest number of seeds for which all sign flips are counted
 RANDOM_FLIPS = 20_000  # number of random flips for more seeds
-
-Method = Literal["t", "bootstrap"]
 
 MOST_UNITS = 100_000  # between the smallest and the largest value of a histogram
 OFF_UNIT = 1e-3  # units by which a value may miss a multiple
@@ -35,16 +33,14 @@ class SeedMean:
     n: int  # number of seeds
 
 
-def seed_mean(values: FloatArray, *, method: Method = "t", level: float = LEVEL, seed: int = 0) -> SeedMean:
-    """Mean over the first axis with an interval: Student's t, or percentiles of a seeded bootstrap over seeds.
+def seed_mean(values: FloatArray, level: float = LEVEL) -> SeedMean:
+    """Mean over the first axis with Student's interval.
 
     >>> seed_mean(np.array([1.0, 2.0, 3.0]))
     SeedMean(mean=2.0, low=-0.484..., high=4.484..., n=3)
     >>> seed_mean(np.array([1.0]))
     SeedMean(mean=1.0, low=None, high=None, n=1)
     """
-    if method not in ("t", "bootstrap"):
-        raise CmdpkitError(f"method is {method!r}, expected 't' or 'bootstrap'")
     if not 0 < level < 1:
         raise CmdpkitError(f"level is {level}, expected a number between 0 and 1")
     values = np.asarray(values, dtype=float)
@@ -52,12 +48,8 @@ def seed_mean(values: FloatArray, *, method: Method = "t", level: float = LEVEL,
     mean = values.mean(axis=0)
     if n < 2:
         return SeedMean(_number(mean), None, None, n)
-    if method == "t":
-        half = float(stdtrit(n - 1, (1 + level) / 2)) * values.std(axis=0, ddof=1) / math.sqrt(n)
-        return SeedMean(_number(mean), _number(mean - half), _number(mean + half), n)
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n
-    low, high = np.quantile(np.tensordot(weights, values, 1), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return SeedMean(_number(mean), _number(low), _number(high), n)
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    return SeedMean(_number(mean), _number(mean - half), _number(mean + half), n)
 
 
 def _number(x: Any) -> Any:
@@ -82,19 +74,6 @@ def sign_flip_p(differences: FloatArray, seed: int = 0) -> float:
     return float(np.mean(means >= abs(d.sum()) * (1 - 1e-12)))
 
 
-def t_p(differences: FloatArray) -> float:
-    """Two-sided p of "the mean is 0" by the paired t test.
-
-    >>> round(t_p(np.array([1.0, 2.0, 3.0])), 4)
-    0.0742
-    """
-    d = np.asarray(differences, dtype=float)
-    spread = d.std(ddof=1)
-    if spread == 0:
-        return 1.0 if d[0] == 0 else 0.0
-    return float(2 * stdtr(len(d) - 1, -abs(d.mean()) / spread * math.sqrt(len(d))))
-
-
 def holm(ps: Sequence[float | None]) -> list[float | None]:
     """The p of several tests, corrected by Holm's method: rejecting those below 0.05 errs with at most 5 % in all.
 
@@ -113,19 +92,6 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def interquartile_mean(values: FloatArray) -> FloatArray:
-    """The mean of the middle half of the numbers along the last axis: a quarter of them is cut off at either end.
-
-    Of n numbers, n // 4 are cut off at either end, as `scipy.stats.trim_mean` does.
-
-    >>> float(interquartile_mean(np.array([9.0, 1.0, 2.0, 3.0, -50.0, 70.0, 4.0, 2.0])))
-    2.75
-    """
-    x = np.sort(values, axis=-1)
-    cut = x.shape[-1] // 4
-    return np.asarray(x[..., cut : x.shape[-1] - cut].mean(axis=-1))
-
-
 def mean_ranks(means: FloatArray) -> FloatArray:
     """[..., A] from [..., P, A]: the rank of each of A algorithms on a problem, 1 for the smallest, averaged over P.
 
@@ -139,54 +105,23 @@ def mean_ranks(means: FloatArray) -> FloatArray:
     return np.asarray((smaller + (equal + 1) / 2).mean(axis=-2))
 
 
-def aggregated(
-    scores: Sequence[Sequence[FloatArray]],
-    how: Literal["iqm", "ranks"] = "iqm",
-    reference: int | None = None,
-    *,
-    level: float = LEVEL,
-    seed: int = 0,
-) -> list[SeedMean]:
-    """What A algorithms did on P problems in one number each, with percentiles of a bootstrap as its interval.
+def ranked(scores: Sequence[Sequence[FloatArray]]) -> list[SeedMean]:
+    """The mean rank of A algorithms on P problems, 1 for the best, with percentiles of a bootstrap as its interval.
 
-    Parameters
-    ----------
-    scores : for every problem and algorithm the numbers of its runs; smaller is better
-    how : "ranks" is the mean rank, by the mean over runs. "iqm" is the interquartile mean of the numbers of all runs on
-        all problems, each divided by a scale of its problem.
-    reference : the algorithm whose mean is that scale; by default it is the mean over all algorithms
-    level, seed : of the interval, and of its random numbers
+    ``scores`` has for every problem and algorithm the numbers of its runs; their mean decides, and smaller is better.
+    Runs are drawn with replacement within every problem and algorithm. The interval is about runs with other seeds on
+    the same problems; it says nothing about other problems.
 
-    Runs are drawn with replacement within every problem and algorithm, and the scale is computed from the draws. The
-    interval is about runs with other seeds on the same problems; it says nothing about other problems.
-
-    >>> scores = [[np.array([1.0, 3.0]), np.array([8.0, 8.0])]]
-    >>> [x.mean for x in aggregated(scores)], [x.mean for x in aggregated(scores, "ranks")]
-    ([0.4, 1.6], [1.0, 2.0])
+    >>> [x.mean for x in ranked([[np.array([1.0, 3.0]), np.array([8.0, 8.0])]])]
+    [1.0, 2.0]
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = [[x[rng.integers(len(x), size=(RESAMPLES, len(x)))] for x in problem] for problem in scores]
-    estimates = _one_number([[x[None] for x in problem] for problem in scores], how, reference)[0]
-    resampled = _one_number(drawn, how, reference)
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    means = [np.stack([x.mean(axis=1) for x in problem], axis=1) for problem in drawn]
+    low, high = np.quantile(mean_ranks(np.stack(means, axis=1)), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    ranks = mean_ranks(np.array([[x.mean() for x in problem] for problem in scores]))
     n = min(len(x) for problem in scores for x in problem)
-    ends = zip(estimates.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [SeedMean(*each, n) for each in ends]
-
-
-def _one_number(scores: Sequence[Sequence[FloatArray]], how: str, reference: int | None) -> FloatArray:
-    """[B, A], from the scores [B, runs] of every problem and algorithm."""
-    means = np.stack([np.stack([x.mean(axis=1) for x in problem], axis=1) for problem in scores], axis=1)  # [B, P, A]
-    if how == "ranks":
-        return mean_ranks(means)
-    scale = means.mean(axis=2) if reference is None else means[:, :, reference]
-    if not (scale > 0).all():
-        raise CmdpkitError(
-            "an interquartile mean over problems compares ratios, but on some problem the numbers to divide by are not "
-            "positive; take a strong metric, another algorithm to compare with, or how='ranks'"
-        )
-    relative = [[x / scale[:, [p]] for x in problem] for p, problem in enumerate(scores)]
-    return np.stack([interquartile_mean(np.concatenate(mine, axis=1)) for mine in zip(*relative, strict=True)], axis=1)
+    return [SeedMean(*each, n) for each in zip(ranks.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 
 def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:

@@ -27,8 +27,7 @@ from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
 from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
-from cmdpkit.results.statistics import LEVEL
-from cmdpkit.results.study_tables import Aggregate, GridRow, Pair
+from cmdpkit.results.study_tables import GridRow, Pair, Rank
 from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
@@ -43,6 +42,7 @@ BRIEF = (  # the columns of a study that fit on a terminal; the report has all o
     *("unsafe_episodes", "gaps_paid", "policy_gap", "policies_within_bounds"),
 )
 REMOVED = {  # names of version 0.2, and what replaces them
+    "aggregate": "ranks() has the mean ranks, and grid() the means of which other aggregates are made",
     "to_tensorboard": "the page on learning shows how progress= hands the same numbers to TensorBoard or W&B",
     "to_arrow": "pyarrow.Table.from_pandas(study.to_pandas()) is the same table",
 }
@@ -189,36 +189,18 @@ class Study(Shown):
         """
         return study_tables.grid_table(self.groups(), metric, best, n)
 
-    def aggregate(
-        self,
-        metric: str = "strong_regret",
-        how: Literal["iqm", "ranks"] = "iqm",
-        *,
-        against: str | None = None,
-        n: int | None = None,
-        level: float = LEVEL,
-        seed: int = 0,
-    ) -> Table[Aggregate]:
-        """Every algorithm on all problems in one number, with a bootstrap interval over seeds; smaller is better.
+    def ranks(self, metric: str = "strong_regret", *, n: int | None = None) -> Table[Rank]:
+        """The mean rank of every algorithm over all problems, 1 for the best, with a bootstrap interval over seeds.
 
-        Parameters
-        ----------
-        metric, n : as in `grid`
-        how : "iqm" divides the metric of every run by the mean over all algorithms on the same problem, or by that of
-            the algorithm ``against``, and takes the mean of the middle half of these ratios (interquartile mean).
-            "ranks" is the mean rank, 1 for the best.
-        level, seed : of the interval, and of the random numbers of its bootstrap
-
-        Problems that some algorithm was not run on do not count. The interval is about other seeds on the same
-        problems. With few seeds it is too narrow, as bootstrap intervals are: on gamma-distributed regrets, 86 % of
-        the intervals of 95 % held with 3 seeds, 90 % with 5 and 93 % with 10.
+        ``metric`` and ``n`` are as in `grid`. Problems that some algorithm was not run on do not count. The interval is
+        about other seeds on the same problems. With few seeds it is too narrow, as bootstrap intervals are.
 
         >>> import cmdpkit as ck
         >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")
-        >>> sorted(row.over.mean for row in study.aggregate("strong_regret", "ranks").rows)
+        >>> sorted(row.over.mean for row in study.ranks("strong_regret").rows)
         [1.0, 2.0]
         """
-        return study_tables.aggregate_table(self.groups(), metric, how, against, n, level, seed)
+        return study_tables.rank_table(self.groups(), metric, n)
 
     def sweep(self, parameter: str, metric: str = "strong_regret", *, n: int | None = None) -> Table[Scalar]:
         """A metric against a parameter: one row per value, one column per algorithm; ``plot("sweep")`` draws it.
@@ -247,20 +229,20 @@ class Study(Shown):
 
         Parameters
         ----------
-        name : "overview", "regret", "violation", "certified_gap", "multiplier", "sweep", "price"; or a board of the
+        name : "overview", "regret", "violation", "certified_gap", "multiplier", "sweep"; or a board of the
             first policy, "policy" or "occupancy"
         size : the width in inches, such as 3.3 for a column and 7 for a page, or width and height
         algos : the algorithms or groups that are drawn, in this order
-        labels : what they are called: {name: text}, or one text for each of ``algos``
+        labels : what they are called: {name: text}
         phases : False, or the only algorithm whose phases are shown above the curves; True shows those of all
         ax : matplotlib axes to draw into, one for each panel
         options : those of the figure, as the guide lists them: ``kind``, ``scale``, ``raw`` and so on
 
         >>> import cmdpkit as ck
         >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")
-        >>> figure = study.plot("regret", size=3.3, algos=["triple-q", "dual-q"], labels=["Triple-Q", "dual"])
+        >>> figure = study.plot("regret", size=3.3, algos=["triple-q", "dual-q"], labels={"triple-q": "Triple-Q"})
         >>> [text.get_text() for text in figure.legends[0].get_texts()], float(figure.get_figwidth())
-        (['Triple-Q', 'dual'], 3.3)
+        (['Triple-Q', 'dual-q'], 3.3)
         """
         return showing.draw(self, name, **options)
 

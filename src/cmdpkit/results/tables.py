@@ -314,7 +314,7 @@ class TerminalTable:
                 block = [*block, column]
             yield self._laid_out(block, fold=True)
         parts = dict.fromkeys(column.parts for column in columns if len(column.parts) > 1)
-        yield from (Text(f"Lines of a cell, from above: {', '.join(names)}", style=QUIET) for names in parts)
+        yield from (Text(f"Each cell lists {', then '.join(names)}.", style=QUIET) for names in parts)
 
     def _laid_out(self, shown: Sequence[Column[Any]], *, fold: bool) -> RichTable:
         stacks = [self._texts(column) for column in shown]

@@ -28,15 +28,13 @@ from cmdpkit.simulate.random import Stream
 
 # -- The curves of a run: at which episodes they are read, what is read there, and the table taken apart by name.
 
-GROWN = 1.5  # the certified gap is read whenever the run is this many times as long as at the reading before
-FIRST_LOOK = 100  # episodes before which it is not read: nothing is proved by fewer
 ANYTIME_SPACING = 25  # in a run of unknown length, curves are read whenever it has grown by one part in this many
 
 
 def readings_of(run: Run) -> Iterator[int]:
     """The episodes at which the curves of a run are read, in order; those of an anytime run never end."""
     if not run.anytime:
-        return iter(checkpoints(run.episodes, run.readings))
+        return iter(checkpoints(run.length, run.readings))
     usual = accumulate(repeat(1), lambda k, _: k + max(1, k // ANYTIME_SPACING))
     return (k for k, _ in groupby(merge(usual, sorted(run.readings))))
 
@@ -79,7 +77,7 @@ def point_of(world: World, learner: Learner, gap: float | None = None) -> Point:
     if multipliers is not None and world.constraints:
         reward, *utilities = (scale.span for scale in world.scales)
         sums["multiplier"] = np.asarray(multipliers, dtype=float) * reward / np.array(utilities)
-    return Point(tally.episodes, unsafe_episodes=tally.unsafe, gaps_paid=tally.gaps, **sums)
+    return Point(tally.length, unsafe_episodes=tally.unsafe, gaps_paid=tally.gaps, **sums)
 
 
 def stacked(points: Sequence[Point]) -> dict[str, FloatArray]:
@@ -173,13 +171,11 @@ def certified_now(active: ActiveRun) -> Certificate | None:
 
 
 def gap_now(active: ActiveRun) -> float | None:
-    """The certified gap for the curve: it is computed whenever the run has grown by half, and kept in between."""
+    """The certified gap for the curve: it is computed at the readings that the run names, and kept in between."""
     if not active.learner.certifies:
         return None
-    before, last = (active.points[-1].length, active.points[-1].certified_gap) if active.points else (0.0, None)
-    looks = [math.floor(math.log(max(k, 1) / FIRST_LOOK) / math.log(GROWN)) for k in (before, active.done)]
-    if active.done < FIRST_LOOK or (looks[0] == looks[1] and before >= FIRST_LOOK):
-        return last
+    if active.done not in active.run.readings:
+        return active.points[-1].certified_gap if active.points else None
     found = certified_now(active)
     return None if found is None else found.gap
 
@@ -209,7 +205,7 @@ def arrays_of(active: ActiveRun) -> Arrays:
 
 def asked_of(run: Run) -> str:
     """What was asked of a saved run, as JSON: an anytime run is the same whatever its length."""
-    return json.dumps((replace(run, episodes=0) if run.anytime else run).to_dict(), sort_keys=True)
+    return json.dumps((replace(run, length=0) if run.anytime else run).to_dict(), sort_keys=True)
 
 
 def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
@@ -219,9 +215,9 @@ def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path |
     try:
         active.learner.restore({name[8:]: x for name, x in arrays.items() if name.startswith("learner/")})
         active.world.restore({name[6:]: x for name, x in arrays.items() if name.startswith("world/")})
-        counted = active.world.tally().episodes
+        counted = active.world.tally().length
         if counted != active.done:
-            raise CmdpkitError(f"its world has counted {counted} episodes, its run {active.done}")
+            raise CmdpkitError(f"its world has counted {counted} {active.run.unit}s, its run {active.done}")
     except RunFailed:
         raise
     except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -243,8 +239,8 @@ def _stacked_or_empty(active: ActiveRun) -> dict[str, FloatArray]:
 def _check_fits(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
     """Refuse a saved run that contradicts itself or the run to be continued; the learner checks its own arrays."""
     run, done, read_at = active.run, int(arrays["done"]), arrays["curve/length"]
-    if done < 0 or (done > run.episodes and not run.anytime):
-        raise _contradicts(path, f"it has done {done} episodes of {run.episodes}")
+    if done < 0 or (done > run.length and not run.anytime):
+        raise _contradicts(path, f"it has done {done} {run.unit}s of {run.length}")
     expected = list(takewhile(lambda k: k <= done, readings_of(run)))
     if read_at.tolist() != expected:
         raise _contradicts(path, f"its curves are not read at the episodes expected up to {done}")

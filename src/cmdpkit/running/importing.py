@@ -66,7 +66,7 @@ def import_run(
         raise CmdpkitError(f"returns has {len(earned):,} episodes, but the policies were played for {K:,}")
     final = policy if policy is not None else played[-1][1] if played else None
     if final is None:
-        raise CmdpkitError("policy is missing: say with which policy the run ended, policy=...")
+        raise CmdpkitError("policy is missing: give the policy with which the run ended, policy=...")
     try:
         best: Solution | None = solve_fully(cmdp)
     except Infeasible:
@@ -84,7 +84,7 @@ def import_run(
         decisions=tuple(final.stochastic_decisions(occupancy(cmdp, final).sum(axis=-1))),
         certificate=None,
         phases=(),
-        explanation={},
+        internals={},
         notes=("made by another library and imported; how it learned is not known here",),
         seconds=seconds,
     )

@@ -60,7 +60,7 @@ def learn(
     readings: Iterable[int] = (),
     **params: Scalar,
 ) -> RunRecord:
-    """Let an algorithm learn in a world for a number of episodes or steps, or until a rule says that it is enough.
+    """Let an algorithm learn in a world for a number of episodes or steps, or until a rule ends the run.
 
     Parameters
     ----------
@@ -83,7 +83,8 @@ def learn(
     constraints : bounds on ``info["cost"]`` of a Gymnasium environment
     baseline, baseline_utility : a safe policy and its totals, one per constraint, for algorithms that must know them;
         if there is a model, what is not given is computed
-    readings : episodes or steps at which curves are read, in addition to the usual 250 or so
+    readings : episodes or steps at which curves are read, in addition to the usual 250 or so. There the gap to the
+        optimum is certified, too (the curve "certified_gap"); else this is done at the end only, because it takes time
     checkpoint : a file in which the run is saved every few seconds and when an environment fails. The same call
         continues from it, and the result is the same to the bit.
     progress : called with a `Progress` several times a second; an exception that it raises ends the run, which is
@@ -154,7 +155,7 @@ def learn_many(
     requests = [asked.with_seed(seed) for seed in seeds]
     if more is not None:
         ended = [_ended(request.run, out) for request in requests]
-        requests = [replace(asked, run=replace(x, episodes=0), stop=Stop(length=x.episodes + more)) for x in ended]
+        requests = [replace(asked, run=replace(x, length=0), stop=Stop(length=x.length + more)) for x in ended]
 
     def one(request: Request, report: Report) -> RunRecord:
         def fresh() -> Request:
@@ -174,17 +175,17 @@ def learn_many(
 def _ended(run: Run, out: str | os.PathLike[str] | None) -> Run:
     """The longest run in a folder that a rule has ended, asked for in the same words; ``certified`` may be left out."""
     if out is None:
-        raise CmdpkitError("to continue runs, say in which folder they are kept: give out=, on the command line --out")
+        raise CmdpkitError("to continue runs, give the folder that holds them: out=, on the command line --out")
     same = (run, replace(run, params={"certified": True, **run.params}))
     from cmdpkit.records.store import load_records  # a run without a folder needs no files
 
-    ended = [record.run for record in load_records(out) if replace(record.run, episodes=0) in same]
+    ended = [record.run for record in load_records(out) if replace(record.run, length=0) in same]
     if not ended:
         raise CmdpkitError(
             f"{os.fspath(out)} has no run of {run.algo} on {run.problem} with seed {run.seed} that can be continued: "
             "begin one with stop= (on the command line --stop), with the same model, settings and code"
         )
-    return max(ended, key=lambda other: other.episodes)
+    return max(ended, key=lambda other: other.length)
 
 
 def continue_run(
@@ -220,7 +221,7 @@ def continue_run(
     asked = record.run
     if not asked.anytime:
         raise CmdpkitError(
-            f"this run of {asked.algo} was planned for {asked.episodes:,} {asked.unit}s and has ended; to be able to "
+            f"this run of {asked.algo} was planned for {asked.length:,} {asked.unit}s and has ended; to be able to "
             f"continue, begin it with stop= instead of {asked.unit}s="
         )
     if asked.baseline:
@@ -230,11 +231,11 @@ def continue_run(
         )
     world = _world_again(record, env)
     more = length_of(world, episodes, steps)
-    until = stop_rule(world, more, stop) or Stop(length=asked.episodes + (more or 0))
+    until = stop_rule(world, more, stop) or Stop(length=asked.length + (more or 0))
     kind = resolve(asked.algo, world.criterion)
     if code_digest(kind) != asked.code:
         raise CmdpkitError(f"the code of {asked.algo} has changed since this run; begin a new one")
-    request = Request(replace(asked, episodes=0), world, kind, stop=until)
+    request = Request(replace(asked, length=0), world, kind, stop=until)
     return play(request, checkpoint=checkpoint, begun=record.saved, progress=progress)
 
 

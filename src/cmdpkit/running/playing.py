@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, RunFailed, printable
+from cmdpkit.estimate.alike import steps_differ
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.learners import Learner, name_of
 from cmdpkit.learners._note import ActionIndex, Note, StateIndex, UnitTotals
@@ -82,7 +83,7 @@ def play(
     It is continued from the file ``checkpoint`` if that exists, else from the arrays ``begun``. With ``save_end=False``
     no checkpoint is written at the end, for callers that keep the record instead.
     """
-    stop = request.stop or Stop(length=request.run.episodes)
+    stop = request.stop or Stop(length=request.run.length)
     path = Path(checkpoint) if checkpoint is not None else None
     active = _begin(request, stop)
     if path is not None and path.exists():
@@ -133,10 +134,10 @@ def keep(
     from cmdpkit.io.policies import write_policy  # a run without a folder needs no files and none of their formats
     from cmdpkit.records.store import has_record, load_record, save_record
 
-    ends = run.episodes if stop is None else stop.length  # unknown if a rule ends the run
+    ends = run.length if stop is None else stop.length  # unknown if a rule ends the run
     saved = saved_run(folder, run.key)
-    if ends is not None and has_record(folder, replace(run, episodes=ends).key):
-        record = load_record(folder, replace(run, episodes=ends).key)
+    if ends is not None and has_record(folder, replace(run, length=ends).key):
+        record = load_record(folder, replace(run, length=ends).key)
     else:
         make_folder(folder)  # if this fails, it should fail now and not after hours of learning
         asked = request()
@@ -188,10 +189,10 @@ def _begin(request: Request, stop: Stop) -> ActiveRun:
     run, world = request.run, request.world
     world.begin()
     given, said = _given(world, request.kind, request.baseline)
-    spec = replace(world.spec(FIRST_STAGE), anytime=True) if run.anytime else world.spec(run.episodes)
+    spec = replace(world.spec(FIRST_STAGE), anytime=True) if run.anytime else world.spec(run.length)
     learner = request.kind(spec, preset=run.preset, **given, **run.params)
     learner.notes = (*said, *learner.notes)
-    active = ActiveRun(replace(run, episodes=stop.length or 0), world, learner, stream(run.seed))
+    active = ActiveRun(replace(run, length=stop.length or 0), world, learner, stream(run.seed))
     if stop.gap is not None:
         size, relative = stop.gap
         active.goal = size * range_of_values(world, learner) if relative else size
@@ -265,7 +266,7 @@ def _record(active: ActiveRun) -> RunRecord:
     if learner.certifies and account.certificate is not None and account.certificate.gap is not None:
         points = [*points[:-1], points[-1]._replace(certified_gap=account.certificate.gap)]
     return RunRecord(
-        run=replace(active.run, episodes=active.done),
+        run=replace(active.run, length=active.done),
         constraints=world.constraints,
         optimum=world.optimum,
         curves=curves_of(points, active.run.unit),
@@ -275,7 +276,7 @@ def _record(active: ActiveRun) -> RunRecord:
         decisions=tuple(policy.stochastic_decisions() if exact is None else exact[1]),
         certificate=account.certificate,
         phases=account.phases,
-        explanation=account.explanation,
+        internals=account.internals,
         notes=(*account.notes, *account.missing),
         seconds=active.seconds,
         versions=dict(versions()),
@@ -287,9 +288,9 @@ def _record(active: ActiveRun) -> RunRecord:
     )
 
 
-# -- The parts of a record that are for its reader only: the learner's own account of the run, and its certificate. A
-# run is worth hours, and its result is complete without these. So if one of them cannot be computed (a method of a
-# user's learner raises an error, or returns a value that a record cannot hold), it is left out and a note says why.
+# -- The parts of a record that are for its reader only: the learner's internals, phases, notes and certificate. A run
+# is worth hours, and its result is complete without these. So if one of them cannot be computed (a method of a user's
+# learner raises an error, or returns a value that a record cannot hold), it is left out and a note says why.
 
 
 class RecordAccount(NamedTuple):
@@ -297,9 +298,9 @@ class RecordAccount(NamedTuple):
 
     certificate: Certificate | None  # intervals for the values of the policy
     phases: tuple[tuple[str, int], ...]  # name and first episode of each phase
-    explanation: dict[str, Any]  # how the learner explains its result, in plain values
+    internals: dict[str, Any]  # the state of the learner at the end, as plain values
     evaluation: Evaluation | None  # estimated values of the policy; only in a world without a model
-    notes: tuple[str, ...]  # sentences of the world and of the learner; a change of the world comes first
+    notes: tuple[str, ...]  # sentences of the world and of the learner; a change of the world first, see `account_of`
     missing: tuple[str, ...]  # a sentence for every part that could not be computed
 
 
@@ -320,15 +321,18 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Rec
             )
             return otherwise
 
-    def explanation() -> dict[str, Any]:
-        told: dict[str, Any] = in_users_names(learner.explain(), world, policy)
-        plain(told, "explanation")  # refuses what a record cannot hold
+    def internals() -> dict[str, Any]:
+        told: dict[str, Any] = in_users_names(learner.internals(), world, policy)
+        plain(told, "internals")  # refuses what a record cannot hold
         return told
 
     def phases() -> tuple[tuple[str, int], ...]:
         return tuple((str(name), int(first)) for name, first in learner.phases())
 
     changed = part("search for changes of the environment", world.change, None)
+    counts = learner.counted()
+    # A learner whose policy changes meets the steps in other shares, which looks like a change of the world in time.
+    by_step = changed is not None and counts is not None and steps_differ(counts.parts, counts.part_moves)
 
     def notes() -> list[str]:
         said = [*learner.notes, *learner.warnings()]
@@ -346,12 +350,13 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Rec
     return RecordAccount(
         certificate=part("certificate", certificate, None),
         phases=part("list of phases", phases, ()),
-        explanation=part("explanation", explanation, {}),
+        internals=part("description of internals", internals, {}),
         evaluation=part("evaluation", lambda: evaluated(world, pi, seed), None) if world.cmdp is None else None,
         notes=(
-            *(() if changed is None else (changed[1],)),
+            *(() if changed is None or by_step else (changed[1],)),
             *world.notes,
             *part("notes of the learner", notes, no_notes),
+            *((f"that the steps differ may be why it looks as if {changed[1]}",) if changed and by_step else ()),
             *world.warnings(policy),
         ),
         missing=tuple(missing),  # evaluated last
@@ -389,7 +394,7 @@ def in_users_units(note: str | Note, world: World, *, changed: bool = False) -> 
 
 
 def in_users_names(value: Any, world: World, policy: Policy) -> Any:
-    """A learner's explanation with states and actions by name instead of index, and totals in the user's units."""
+    """A learner's internals with states and actions by name instead of index, and totals in the user's units."""
     if isinstance(value, Mapping):
         return {key: in_users_names(inner, world, policy) for key, inner in value.items()}
     if isinstance(value, StateIndex):

@@ -161,13 +161,13 @@ def stop_of(asked: Asked) -> Stop:
 
 
 def is_certified(at: Progress) -> bool:
-    """Whether the certificate of the policy says that every bound is kept."""
+    """Whether the certificate proves that the policy meets every bound."""
     found = at.certificate()
     return found is not None and len(found.safe) > 0 and found.within_bounds
 
 
 def is_optimal(at: Progress) -> bool:
-    """Whether the policy is proved to meet every bound and to be no further below the optimum than the goal says."""
+    """Whether the policy is proved to meet every bound and to be no further below the optimum than the goal."""
     found = at.certificate()
     return found is not None and found.gap is not None and found.within_bounds and found.gap <= (at.goal or 0.0)
 
@@ -251,7 +251,7 @@ class Place(Protocol):
 class Request:
     """A run that can be played."""
 
-    run: Run  # the identity of the result; an anytime run has 0 episodes
+    run: Run  # the identity of the result; the length of an anytime run is 0
     world: World  # where the algorithm acts
     kind: type[Learner]  # the algorithm
     baseline: Baseline | None = None  # the safe policy that the user gave
@@ -329,7 +329,7 @@ def run_of(
     return Run(
         env=place.name,
         algo=name_of(kind),
-        episodes=0 if length is None else int(length),
+        length=0 if length is None else int(length),
         seed=int(seed),
         preset=preset or kind.default_preset(),
         params=settings,
@@ -362,7 +362,7 @@ def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | No
         many = "neither" if stop is None else "both"
         raise CmdpkitError(
             f"{many} of {unit}s and stop is given; give {unit}s= for a run whose length is known in advance, or "
-            "stop= for one that ends when a rule says so and can be continued"
+            "stop= for one that ends by a rule and can be continued"
         )
     if stop is None:
         return None

@@ -245,13 +245,13 @@ def world_of(
         made = build(env, renormalise=renormalise) if isinstance(env, str) else env
         if isinstance(made, CMDP):
             if constraints is not None:
-                raise CmdpkitError("a model brings its own constraints; change its bounds with bounds={...} instead")
+                raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
             name = env if isinstance(env, str) else "model"
             return model_world(made.with_bounds(**(bounds or {})), name, noise, bounds)
     if isinstance(env, FunctionModel):
         if constraints is not None or noise != "none":
             raise CmdpkitError(
-                "a model by functions brings its own constraints, and its signals are not drawn: leave constraints and "
+                "a model by functions has its own constraints, and its signals are not drawn: leave constraints and "
                 "noise out"
             )
         from cmdpkit.running.gym.world import function_world

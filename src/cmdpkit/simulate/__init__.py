@@ -2,7 +2,7 @@
 
 What enters: a `CMDP`. What leaves: a `Simulator`, the arrays that the compiled functions `reset` and `step` read; a
 `Meter`, which adds up exact regret and violation of the policies it is shown; and random numbers, as a stream that the
-caller owns. `simulate_policy` and `exact_distribution` say how the totals of single episodes of a policy spread.
+caller owns. `simulate_policy` and `exact_distribution` show the spread of the totals of single episodes.
 
 A `Simulator` is read-only and may be shared by threads. A `Meter` and a stream are changed by every call that is given
 them, and belong to one run. Signals are in unit scale, between 0 and 1 per step; the meter's sums and the totals of

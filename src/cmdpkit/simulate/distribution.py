@@ -189,8 +189,8 @@ def simulate_policy(
     seed : of the random numbers
     noise : "bernoulli" to draw every signal as 0 or 1 of its range, with the model's value as its mean
     steps : only without a horizon, how long an episode is. By default, 1,000 steps where long-run averages count; and
-        as many that a share of 1e-6 is left out where discounted totals or totals until absorption count. ``left_out``
-        of the result says how much it is.
+        as many that a share of 1e-6 is left out where discounted totals or totals until absorption count; the result
+        has that share as ``left_out``.
 
     >>> import cmdpkit as ck
     >>> cmdp = ck.load("paper/synthetic")
@@ -239,7 +239,7 @@ def _simulated(model: FunctionModel, policy: Any, episodes: int, seed: int, step
 def _player(form: Form) -> Any:
     """Compile episodes of a policy of a model by functions, one per column of totals [1 + N, n]."""
     step, collect, after, decode, encode = form.step, form.collect, form.after, form.decode, form.encode
-    events, space, K = form.events, form.space, form.K
+    events, space, K, factored = form.events, form.space, form.K, form.factored
 
     @njit(**LOOSE)
     def action(choice, drawn, h, s, rng):
@@ -286,14 +286,14 @@ def _player(form: Form) -> Any:
                 own = collect(x, a)
                 for k in range(K):
                     totals[k, n] += weight * own[k]
-                if after is None:
-                    s = happened(x, a, rng)
-                else:
-                    y = decode(encode(step(x, a)))
+                if factored:
+                    y = step(x, a, 0)[0]
                     more = after(y)
                     for k in range(K):
                         totals[k, n] += weight * more[k]
                     s = moved(y, noise[0], noise[1], rng)
+                else:
+                    s = happened(x, a, rng)
                 weight *= discount
 
     return play
@@ -317,8 +317,8 @@ def _run_length(cmdp: CMDP | FunctionModel, policy: Policy, steps: int | None) -
         length = steps or math.ceil(math.log(LEFT_OUT) / math.log(discount))
         if length > MAX_STEPS:
             raise CmdpkitError(
-                f"a discount of {discount!r} needs runs of {length:,} steps, expected at most {MAX_STEPS:,}; say how "
-                "long they may be, steps=..."
+                f"a discount of {discount!r} needs runs of {length:,} steps, expected at most {MAX_STEPS:,}; give "
+                "their length, steps=..."
             )
         return length, discount**length
     assert isinstance(cmdp, CMDP)  # models by functions have no totals
@@ -339,7 +339,7 @@ def _until_absorbed(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int,
     if steps is None:
         raise CmdpkitError(
             f"after {MAX_STEPS:,} steps a run is not over with probability {left:.2g}, expected {LEFT_OUT:g} at most; "
-            "say how long runs may be, steps=..."
+            "give the length of runs, steps=..."
         )
     return steps, float(d[going].sum())
 

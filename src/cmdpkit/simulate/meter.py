@@ -40,7 +40,7 @@ class Sums(NamedTuple):
 class Tally(NamedTuple):
     """Totals over the episodes of a run so far."""
 
-    episodes: int  # played so far; steps where there are no episodes
+    length: int  # episodes so far, or steps where there are none
     weak: Sums | None  # of v* - v(pi_k) and rho_n - w_n(pi_k); None without a model
     strong: Sums | None  # of the positive parts of these differences; None without a model
     realised: Sums  # the same as weak, with the returns of the episodes in place of expected totals

@@ -339,7 +339,7 @@ def _blind_run(case: Case, cmdp: CMDP, truth: CMDP) -> Played:
     return Played.of(learner, learner.run(case.source(cmdp), rng, case.episodes), rng)
 
 
-def it_can_explain_itself_in_a_record(case: Case) -> None:
+def its_internals_fit_into_a_record(case: Case) -> None:
     """What a learner says about its run can be computed and saved; otherwise a record would be made without it."""
     learner = case.learner()
     learner.run(case.source(), case.rng(), case.episodes)
@@ -376,7 +376,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         run_does_what_single_steps_do,
         it_is_blind_to_what_it_has_not_seen,
         a_source_of_another_size_is_refused,
-        it_can_explain_itself_in_a_record,
+        its_internals_fit_into_a_record,
         anytime_run_matches_fixed_length,
     )
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
-from cmdpkit.exact.large.source import BackwardSource, Folder, SweepSource
-from cmdpkit.exact.large.sweeps import Sweeps
-from cmdpkit.model.compiled import njit
-from cmdpkit.model.functions import LOOSE, Form, FunctionModel, State
+from cmdpkit.exact.large.source import Draws, Folder, FunctionSource, source_of
+from cmdpkit.exact.large.sweeps import Draw, Sweeps, kernels_of
+from cmdpkit.model.functions import FunctionModel, State
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -32,7 +31,6 @@ FAR_ENOUGH = 1e-3  # discounted visits end when this weight is left; the rest is
 MOST_PASSES = 2_000  # of discounted visits
 INTEGRAL = 1e-9  # a probability this close to 0 or 1 is one of them
 EVALUATED = 1e-9  # accuracy of `evaluate`, as a share of the largest value
-Draw = tuple[tuple[int, float], ...]  # actions and their probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,31 +43,18 @@ class LargePart:
 
     model: FunctionModel
     stored: NDArray[Any] | None = None  # [T, S], the number A where there is a draw
-    draws: Mapping[tuple[int, int], Draw] = field(default_factory=dict)  # by step and state
+    draws: Draws = field(default_factory=dict)  # by step and state
     prices: FloatArray | None = None  # [K], weights of the signals
-    folder: str | None = None  # where actions that are found later are kept
+    folder: Folder | None = None  # of the solve, where actions that are found are kept
 
     @cached_property
     def choice(self) -> NDArray[Any]:
         """The action of each step and state, [T, S]."""
         if self.stored is not None:
             return self.stored
-        assert self.prices is not None
-        sweeps = Sweeps(self.model)
-        source = BackwardSource(sweeps, Folder(None, sweeps, 0.0), lambda sweeps: None)
-        if self.folder is None:
-            found = np.zeros((source.H, self.model.S), sweeps.type)
-            source.backward(self.prices, lambda h, choice: found.__setitem__(h, choice))
-            return found
-        path = Path(self.folder, f"policy-{np.abs(self.prices).tobytes().hex()[:24]}.bin")
-        with open(path, "w+b") as file:
-
-            def keep(h: int, choice: NDArray[Any]) -> None:
-                file.seek(h * choice.nbytes)
-                file.write(choice.data)
-
-            source.backward(self.prices, keep)
-        return np.memmap(path, sweeps.type, "r", shape=(source.H, self.model.S))
+        source = source_of(Sweeps(self.model), self.folder)
+        source.kept.append(self.prices)
+        return np.asarray(source.order("actions", len(source.kept) - 1))
 
     def drawn(self) -> tuple[IntArray, FloatArray]:
         """The decisions that draw, as rows of step, state and action [n, 3], and their probabilities [n]."""
@@ -107,10 +92,11 @@ class LargePolicy:
 
     def totals(self, model: FunctionModel, threads: Threads = None) -> tuple[FloatArray, FloatArray]:
         """Expected totals in a model of these sizes, [1 + N] in the user's units, and the errors of each."""
-        sweeps = Sweeps(model, threads)
-        facts, steps = sweeps.facts, model.criterion.steps_in_value or 1.0
+        source = source_of(Sweeps(model, threads))
+        facts, steps = source.sweeps.facts, model.criterion.steps_in_value or 1.0
         accuracy = EVALUATED * steps * np.maximum(np.maximum(-facts.lowest, facts.highest), 1e-300)
-        found = [values_of(sweeps, part.choice, part.draws, accuracy)[:2] for part in self.parts]
+        none = np.zeros((0, 3), dtype=np.int64)
+        found = [source.valued(part.choice, part.draws, accuracy, none)[:2] for part in self.parts]
         values, errors = np.tensordot(self.weights, np.array(found), 1)
         return values, errors
 
@@ -229,51 +215,11 @@ if __name__ == "__main__":
 '''
 
 
-def values_of(
-    sweeps: Sweeps,
-    choice: NDArray[Any],
-    draws: Mapping[tuple[int, int], Draw],
-    accuracy: FloatArray,
-    wanted: IntArray | None = None,
-    pulse: Callable[[int], None] = lambda sweeps: None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Totals and errors [K] of one policy, and Q - V [n, K] of the wanted (step, state, action) triples."""
-    folder, K = Folder(None, sweeps, 0.0), sweeps.K
-    by_step: dict[int, list[tuple[int, Draw]]] = {}
-    for (t, s), p in draws.items():
-        by_step.setdefault(t, []).append((s, p))
-    wanted = np.zeros((0, 3), dtype=np.int64) if wanted is None else wanted
-    gains = np.zeros((len(wanted), K))
-
-    def compare(t: int, Y: FloatArray) -> None:
-        for i in np.flatnonzero(wanted[:, 0] == t):
-            gains[i] = sweeps.once(int(wanted[i, 1]), int(wanted[i, 2])) - Y[:, wanted[i, 1]]
-
-    if not sweeps.model.criterion.has_horizon:
-        source = SweepSource(sweeps, folder, pulse)
-        source.evaluate(1.0, 1 / accuracy, choice[0], by_step.get(0, ()))
-        compare(0, source.Y)
-        return source.values, source.half, gains
-    Y, half, size = sweeps.table(K), np.zeros(K), np.zeros(K)
-    for h in range(len(choice) - 1, -1, -1):
-        half += sweeps.rounding(np.eye(K), size)
-        size = sweeps.sweep(Y, choice[h], 1.0, np.zeros(K), by_step.get(h, ()))[2]
-        compare(h, Y)
-    return sweeps.at_start(Y), half, gains
-
-
 # -- one policy with at most N draws ----------------------------------------------------------------------------------
 
 
 def single(
-    sweeps: Sweeps,
-    parts: list[LargePart],
-    base: int,
-    rho: FloatArray,
-    units: FloatArray,
-    bound: float,
-    goal: float,
-    pulse: Callable[[int], None],
+    source: FunctionSource, parts: Sequence[LargePart], base: int, rho: FloatArray, bound: float, goal: float
 ) -> tuple[LargePart, FloatArray, FloatArray] | None:
     """A policy with at most N draws, its totals and errors [K]; None if none is found that proves its worth.
 
@@ -287,10 +233,11 @@ def single(
     most N states draw. The policy is evaluated, and the program is made again around it, until the bounds are proved to
     be met.
 
-    ``base`` is the part to begin with, ``rho`` [N] and ``units`` [1 + N] are those of utilities; the
-    policy's value has to be proved within ``goal`` of ``bound``.
+    ``base`` is the part to begin with, ``rho`` [N] are thresholds of utilities; the policy's value has to be proved
+    within ``goal`` of ``bound``.
     """
-    signs, choice = sweeps.model.signs, np.array(parts[base].choice)
+    model, units = source.sweeps.model, source.units
+    signs, choice = model.signs, np.array(parts[base].choice)
     t, s = np.nonzero(np.any([part.choice != choice for part in parts], axis=0))
     options = [sorted({int(part.choice[i, j]) for part in parts}) for i, j in zip(t, s, strict=True)]
     of = np.repeat(np.arange(len(t)), [len(x) for x in options])  # the decision of each pair
@@ -298,18 +245,18 @@ def single(
     draws: dict[tuple[int, int], Draw] = {}
     best, accuracy = None, EXACT * goal / units[0] * units
     for _ in range(ROUNDS):
-        values, half, gains = values_of(sweeps, choice, draws, accuracy, pairs, pulse)
+        values, half, gains = source.order("valued", choice, draws, accuracy, pairs)
         own, short = signs * values, rho - (signs * values - half)[1:]
         if (short <= 0).all() and (best is None or own[0] - half[0] > best[0]):
-            best = own[0] - half[0], LargePart(sweeps.model, choice.copy(), dict(draws)), values, half
+            best = own[0] - half[0], LargePart(model, choice, draws), values, half
             if bound - best[0] <= goal:
                 return best[1:]
-        visits = _visits(sweeps, choice, draws, pairs)
+        visits = _visits(model, choice, draws, pairs)
         p = _program(of, (visits[:, None] * gains) * signs / units, (short + 2 * half[1:]) / units[1:])
         if p is None:
             return None
-        choice, draws = _rounded(choice, pairs, of, p, sweeps.model.A)
-        if len(draws) > sweeps.K - 1:
+        choice, draws = _rounded(choice, pairs, of, p, model.A)
+        if len(draws) > model.N:
             return None
     return None
 
@@ -345,13 +292,13 @@ def _rounded(
     return made, draws
 
 
-def _visits(sweeps: Sweeps, choice: NDArray[Any], draws: dict[tuple[int, int], Draw], pairs: IntArray) -> FloatArray:
+def _visits(model: FunctionModel, choice: NDArray[Any], draws: Draws, pairs: IntArray) -> FloatArray:
     """Expected discounted visits of a policy to the state of each pair, at its step."""
-    model = sweeps.model
-    carry, carry_one = carriers(sweeps.form)
+    carry, carry_one = kernels_of(model.form).carry
     d, found = np.zeros(model.S), np.zeros(len(pairs))
-    d[sweeps.starts] += sweeps.start_p
-    weight, h = 1.0, 0
+    for x, p in model.start.items():
+        d[model.state_index(x)] = p
+    weight, h, discount = 1.0, 0, model.criterion.discount or 1.0
     stationary = not model.criterion.has_horizon
     while weight > FAR_ENOUGH and h < MOST_PASSES if stationary else h < len(choice):
         t = 0 if stationary else h
@@ -362,12 +309,11 @@ def _visits(sweeps: Sweeps, choice: NDArray[Any], draws: dict[tuple[int, int], D
         for (at, s), options in draws.items():
             for a, p in options if at == t else ():
                 carry_one(s, a, p * d[s], then)
-        d = _moved(then, model) if model.noise else then
-        weight, h = weight * sweeps.discount, h + 1
+        d, weight, h = _moved(then, model), weight * discount, h + 1
     return found / (1 - weight) if stationary else found
 
 
-def _moved(d: FloatArray, model: Any) -> FloatArray:
+def _moved(d: FloatArray, model: FunctionModel) -> FloatArray:
     """Visits after the noise of a factored model."""
     for i, part in enumerate(model.noise):
         into = np.zeros((math.prod(model.space[:i]), model.space[i], math.prod(model.space[i + 1 :])))
@@ -378,27 +324,3 @@ def _moved(d: FloatArray, model: Any) -> FloatArray:
                     into[:, to] += p * blocks[:, j]
         d = into.reshape(-1)
     return d
-
-
-@lru_cache(maxsize=8)
-def carriers(form: Form) -> tuple[Any, Any]:
-    """Compiled functions that carry visits on: from all states without a draw, and from one state and action."""
-    step, decode, encode, A, events, after = form.step, form.decode, form.encode, form.A, form.events, form.after
-
-    @njit(**LOOSE)
-    def carry_one(s, a, mass, out):
-        x = decode(s)
-        if after is None:
-            for e in range(events):
-                then, p = step(x, a, e)
-                out[encode(then)] += p * mass
-        else:
-            out[encode(step(x, a))] += mass
-
-    @njit(**LOOSE)
-    def carry(d, choice, out):
-        for s in range(len(d)):
-            if d[s] != 0.0 and choice[s] != A:
-                carry_one(s, np.int64(choice[s]), d[s], out)
-
-    return carry, carry_one

@@ -7,7 +7,7 @@ results do not depend on the number of ranks, to the last bit. Without a communi
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
 from typing import Any
 
 import numpy as np
@@ -20,96 +20,82 @@ from cmdpkit.model.transitions import BoolArray, FloatArray
 class Ranks:
     """The ranks of a solve; ``comm`` is a communicator of mpi4py, or None."""
 
-    def __init__(self, comm: Any, planes: int) -> None:
+    def __init__(self, comm: Any, space: tuple[int, ...]) -> None:
         self.comm: Any = comm if comm is not None and comm.size > 1 else None
-        self.size: int
-        self.rank: int
-        self.size, self.rank = (1, 0) if self.comm is None else (comm.size, comm.rank)
+        self.size, self.rank = (1, 0) if self.comm is None else (int(comm.size), int(comm.rank))
+        planes, self.inner = space[0], math.prod(space[1:])
         if planes < self.size:
             raise CmdpkitError(
                 f"{self.size} ranks share the {planes} places of the first coordinate; use at most {planes} ranks, or "
                 "put a larger coordinate first"
             )
         edges = [planes * i // self.size for i in range(self.size + 1)]
-        self.owned = list(pairwise(edges))  # first plane and the one after the last, of every rank
-        self.lo, self.hi = self.owned[self.rank]
-        self.base, self.top = self.lo, self.hi  # planes stored here: the hull of owned and read ones
+        self.owner = np.repeat(np.arange(self.size), np.diff(edges))  # [planes]
+        self.lo, self.hi = edges[self.rank], edges[self.rank + 1]  # the planes that are owned here
+        self.base, self.top = self.lo, self.hi  # those that are stored: the hull of owned and read ones
+        self.plans: list[Any] = []  # planes to send and to receive, with their numbers per rank
 
-    def connect(self, *reads: BoolArray) -> list[list[tuple[int, BoolArray, BoolArray]]]:
-        """Store all planes that are read, given as masks [planes]; who sends what for each mask, see `exchange`."""
-        needed = np.flatnonzero(np.any(reads, axis=0))
+    @property
+    def stored(self) -> slice:
+        """The states that are stored here."""
+        return slice(self.base * self.inner, self.top * self.inner)
+
+    def connect(self, *reads: BoolArray) -> None:
+        """Store all planes that are read, given as masks [planes], and find out who sends what for each mask."""
         if self.comm is None:
-            return [[] for _ in reads]
+            return
+        needed = np.flatnonzero(np.any(reads, axis=0))
         self.base, self.top = min(self.lo, int(needed[0])), max(self.hi, int(needed[-1]) + 1)
-        plans = []
         for mask in reads:
             every = np.empty((self.size, len(mask)), dtype=bool)
             self.comm.Allgather(np.ascontiguousarray(mask), every)
-            plan = []
-            for other, (lo, hi) in enumerate(self.owned):
-                mine, theirs = np.zeros_like(mask), np.zeros_like(mask)
-                mine[lo:hi] = mask[lo:hi]
-                theirs[self.lo : self.hi] = every[other, self.lo : self.hi]
-                if other != self.rank and (mine.any() or theirs.any()):
-                    plan.append((other, mine, theirs))  # planes to receive from it, and to send to it
-            plans.append(plan)
-        return plans
+            every[self.owner, np.arange(len(mask))] = False  # nobody sends to itself
+            reader, send = np.nonzero(every[:, self.lo : self.hi])
+            receive = np.flatnonzero(every[self.rank])
+            counts = [np.bincount(x, minlength=self.size) for x in (reader, self.owner[receive])]
+            self.plans.append((send + self.lo, receive, *counts))
 
-    def exchange(self, plan: list[tuple[int, BoolArray, BoolArray]], tables: FloatArray) -> None:
-        """Fill the planes of tables [K, stored] that other ranks own."""
-        inner = tables.shape[1] // (self.top - self.base)
-        requests = []
-        for other, receive, send in plan:
-            for table in tables:
-                for mask, begin in ((receive, self.comm.Irecv), (send, self.comm.Isend)):
-                    for first, last in _runs(mask):
-                        part = table[(first - self.base) * inner : (last - self.base) * inner]
-                        requests.append(begin(part, other))
-        for request in requests:
-            request.Wait()
+    def exchange(self, plan: int, tables: FloatArray) -> None:
+        """Fill the planes of tables [K, stored] that other ranks own and that are read here."""
+        if self.comm is None:
+            return
+        send, receive, sent, received = self.plans[plan]
+        for table in tables:
+            planes = table.reshape(-1, self.inner)
+            found = np.empty((len(receive), self.inner))
+            self.comm.Alltoallv((planes[send - self.base], sent * self.inner), (found, received * self.inner))
+            planes[receive - self.base] = found
 
     def largest(self, values: FloatArray) -> FloatArray:
         """The largest of each value over all ranks."""
-        return values if self.comm is None else self._reduced(values, "MAX")
-
-    def total(self, count: int) -> int:
-        """The sum of a whole number over all ranks."""
-        return count if self.comm is None else int(self._reduced(np.array([count]), "SUM")[0])
-
-    def _reduced(self, values: NDArray[Any], operation: str) -> NDArray[Any]:
+        if self.comm is None:
+            return values
         from mpi4py import MPI
 
         found = np.empty_like(values)
-        self.comm.Allreduce(np.ascontiguousarray(values), found, getattr(MPI, operation))
+        self.comm.Allreduce(np.ascontiguousarray(values), found, MPI.MAX)
         return found
 
-    def share(self, numbers: FloatArray) -> FloatArray:
-        """The numbers of rank 0, on all ranks; every rank gives an array of that size."""
-        if self.comm is not None:
-            self.comm.Bcast(numbers, 0)
-        return numbers
+    def total(self, count: int) -> int:
+        """The sum of a whole number over all ranks."""
+        return count if self.comm is None else int(self.comm.allreduce(count))
 
-    def gathered(self, stored: NDArray[Any], inner: int) -> NDArray[Any]:
+    def shared(self, given: Any = None) -> Any:
+        """What rank 0 gives, on all ranks."""
+        return given if self.comm is None else self.comm.bcast(given)
+
+    def own(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """The owned planes of an array over the stored planes."""
+        return stored[..., (self.lo - self.base) * self.inner : (self.hi - self.base) * self.inner]
+
+    def gathered(self, stored: NDArray[Any]) -> Any:
         """An array over the stored planes of all ranks as one array over all planes, on rank 0."""
-        own = np.ascontiguousarray(stored[(self.lo - self.base) * inner : (self.hi - self.base) * inner])
         if self.comm is None:
-            return own
-        if self.rank:
-            self.comm.Send(own, 0)
-            return own
-        parts = [own]
-        for other, (lo, hi) in enumerate(self.owned[1:], 1):
-            parts.append(np.empty((hi - lo) * inner, own.dtype))
-            self.comm.Recv(parts[-1], other)
-        return np.concatenate(parts)
+            return stored
+        parts = self.comm.gather(np.ascontiguousarray(self.own(stored)))
+        return np.concatenate(parts) if self.rank == 0 else None
 
     def wait(self) -> None:
         """Wait for all ranks."""
         if self.comm is not None:
             self.comm.Barrier()
-
-
-def _runs(mask: BoolArray) -> list[tuple[int, int]]:
-    """First and last plus one of each longest sequence of planes in a mask."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
-    return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]

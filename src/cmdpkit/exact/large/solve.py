@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,8 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Columns, Optimum, Parts
 from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution, single
-from cmdpkit.exact.large.source import GATHER, STOP, BackwardSource, Folder, SweepSource
-from cmdpkit.exact.large.sweeps import Sweeps, kernels_of, wrong
+from cmdpkit.exact.large.source import Folder, source_of
+from cmdpkit.exact.large.sweeps import Sweeps, first_wrong, inspector_of
 from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
 from cmdpkit.model.functions import FunctionModel
@@ -23,62 +23,17 @@ from cmdpkit.operators.steps import Threads
 GAP = 1e-6  # relative, unless another is asked for
 LEFT = 0.4  # share of the gap at which the mixture is good enough to make one policy of it
 SHARPER = 0.1  # how much more exact pricing becomes where it was too rough to go on
-NUMBERS = "value utilities shadow_prices gap errors tolerance binds columns sweeps seconds ended"  # for all ranks
 ATTEMPTS = 15  # times that this happens at most
-PULSE = 0.1  # seconds between two reports that sweeps go on
+PLAIN = 100  # states that `check` also looks at with the functions as plain Python
 SMALL_VALUE = 1e-3  # of the reward's unit: the gap is relative to at least this
-
-
-class SweepRound(NamedTuple):
-    """How far a solve is, in the user's units."""
-
-    number: int  # rounds so far, from 1; each finds one more policy
-    value: float  # of the best policy within the bounds that is known
-    gap: float  # proved: no policy within the bounds has a value above value + gap
-    seconds: float  # since the solve began
-    sweeps: int  # passes over all states so far
-    left: float | None  # seconds left if the gap goes on falling as it did; None at first
-
-    def __str__(self) -> str:
-        left = "" if self.left is None else f", about {self.left:.3g} s left"
-        found = "first policies" if not self.number else f"round {self.number}: value {self.value:.6g}"
-        known = f", proved to within {self.gap:.2g}" if self.number else ""
-        return f"{found}{known}, {self.sweeps:,} sweeps, {self.seconds:.1f} s{left}"
-
-
-class SweepWatch(Watch):
-    """A watch that also counts sweeps and estimates the time left."""
-
-    def __init__(self, gap: float, progress: Report | bool) -> None:
-        super().__init__(gap, progress)
-        self.now = SweepRound(0, math.nan, math.inf, 0.0, 0, None)
-        self._first: tuple[float, float] | None = None  # seconds and gap of the first round
-
-    def pulse(self, sweeps: int) -> None:
-        """Show that sweeps go on."""
-        if self.seconds - self.now.seconds >= PULSE:
-            self.now = self.now._replace(sweeps=sweeps, seconds=self.seconds)
-            self.tell(self.now)
-
-    def round(self, value: float, gap: float, goal: float, sweeps: int) -> None:
-        """Note the end of a round."""
-        seconds, left = self.seconds, None
-        if self._first is None:
-            self._first = seconds, gap
-        elif 0 < goal < gap < self._first[1]:
-            left = (seconds - self._first[0]) * math.log(gap / goal) / math.log(self._first[1] / gap)
-        self.now = SweepRound(self.now.number + 1, value, gap, seconds, sweeps, left)
-        self.tell(self.now)
 
 
 class FunctionSearch:
     """Column generation for one model; serves any bounds."""
 
-    def __init__(self, model: FunctionModel, gap: float, watch: SweepWatch, folder: Any, sweeps: Sweeps) -> None:
-        self.model, self.gap, self.watch, self.sweeps = model, gap, watch, sweeps
-        self.folder = Folder(folder, sweeps, gap)
-        kind = BackwardSource if model.criterion.has_horizon else SweepSource
-        self.source: SweepSource | BackwardSource = kind(sweeps, self.folder, watch.pulse)
+    def __init__(self, model: FunctionModel, watch: Watch, sweeps: Sweeps, folder: Any = None) -> None:
+        self.model, self.watch = model, watch
+        self.source = source_of(sweeps, Folder(folder, sweeps, watch.gap), watch.pulse)
 
     def begin(self) -> None:
         """Find the first columns."""
@@ -90,14 +45,14 @@ class FunctionSearch:
         c, found = self.model.constraints[k], list[float]()
         self.source.gap = 0.0
         for signal in (0, 1 + k):
-            values, half = self.pool.price(np.eye(1, self.model.K, signal)[0], self.gap)[1].plan
+            values, half = self.pool.price(np.eye(1, self.model.K, signal)[0], self.watch.gap)[1].plan
             found.append(float(values[1 + k] - c.sign * half[1 + k]) / c.scale)  # what is certainly reached
         return sorted(found)
 
     def goal(self, value: float) -> float:
         """The gap that is asked for, scaled, for a scaled value."""
         unit = float(self.pool.units[0])
-        return self.gap * max(abs(value + float(self.pool.offsets[0]) / unit), SMALL_VALUE)
+        return self.watch.gap * max(abs(value + float(self.pool.offsets[0]) / unit), SMALL_VALUE)
 
     def optimum(self, model: FunctionModel, share: float) -> tuple[Optimum, bool]:
         """The best mixture under a model's bounds, to a share of the gap; False if Ctrl-C ended the search."""
@@ -106,7 +61,7 @@ class FunctionSearch:
         def enough(best: Optimum) -> bool:
             gap, goal = best.bound - best.value, self.goal(best.value)
             source.gap = max(gap, 0.5 * goal)
-            self.watch.round(pool.value(best), gap * pool.units[0], goal * pool.units[0], self.sweeps.done)
+            self.watch.enough(pool.value(best), gap * pool.units[0], source.sweeps.done)
             return gap <= share * goal
 
         rho = self._reachable(model)
@@ -118,7 +73,7 @@ class FunctionSearch:
                     break
                 source.gap *= SHARPER
         except KeyboardInterrupt:
-            if pool.so_far is None or self.sweeps.ranks.comm is not None:
+            if pool.so_far is None or source.sweeps.ranks.comm is not None:
                 raise
             return pool.so_far, False
         return best, True
@@ -137,7 +92,7 @@ class FunctionSearch:
                 reached = sum(share * column.plan[0] for share, column in columns)
                 best = signs * (signs * np.array([column.plan[0][1:] for column in pool.columns])).max(axis=0)
                 clash = tuple(model.constraints[n].name for n in np.flatnonzero(y > MIN_CLASH_MULTIPLIER))
-                raise LargeInfeasible(model, self._policy(columns), reached[1:], best, clash)
+                raise Infeasible(model, self._policy(columns), best, clash, reached[1:])
             self.source.gap = min(self.source.gap, max(-t, 1e-15)) * SHARPER
             pool.columns = [self.source.refine(column) for column in pool.columns]
         raise CmdpkitError(
@@ -147,65 +102,61 @@ class FunctionSearch:
 
     def solution(self, model: FunctionModel, policy: str = "mixture") -> LargeSolution:
         """The answer for the user."""
-        pool, units, K = self.pool, self.pool.units, model.K
+        pool, units, source = self.pool, self.pool.units, self.source
         best, complete = self.optimum(model, LEFT if policy == "one" else 1.0)
-        goal = self.goal(best.value)
-        shared = pool.parts(best.weights)
+        goal, bound = self.goal(best.value), best.bound * units[0] + pool.offsets[0]
+        shared, notes = pool.parts(best.weights), list[str]()
+        found = None
         try:
-            shared = [(share, self.source.refine(c, goal) if complete else c) for share, c in shared]
+            shared = [(share, source.refine(c, goal) if complete else c) for share, c in shared]
+            mixed = self._policy(shared, lazy=policy == "mixture")
+            if policy == "one" and len(shared) > 1 and complete:
+                found = single(source, mixed.parts, int(mixed.weights.argmax()), model.rho, bound, goal * units[0])
+                if found is None:
+                    notes.append("no single policy was found that is proved as good; this is the mixture")
         except KeyboardInterrupt:
-            if self.sweeps.ranks.comm is not None:
+            if source.sweeps.ranks.comm is not None:
                 raise
-            complete = False
-        weights = np.array([share for share, _ in shared])
-        weights /= weights.sum()
-        values, errors = (sum(w * c.plan[i] for w, (_, c) in zip(weights, shared, strict=True)) for i in (0, 1))
-        bound = best.bound * units[0] + pool.offsets[0]
-        parts, notes = [self._part(c.choice.number) for _, c in shared], list[str]()
-        if policy == "one" and len(parts) > 1 and complete:
-            asked = model.rho, units, bound, goal * units[0]
-            try:
-                found = single(self.sweeps, parts, int(weights.argmax()), *asked, self.watch.pulse)
-            except KeyboardInterrupt:
-                found, complete = None, False
-            if found is not None:
-                part, values, errors = found
-                parts, weights = [part], np.ones(1)
-            else:
-                notes.append("no single policy was found that is proved as good; this is the mixture")
+            complete, mixed = False, self._policy(shared, lazy=True)
+        if found is None:
+            values, errors = (
+                sum(x * c.plan[i] for x, (_, c) in zip(mixed.weights, shared, strict=True)) for i in (0, 1)
+            )
+        else:
+            part, values, errors = found
+            mixed = LargePolicy(model, np.ones(1), (part,))
         own, prices = model.signs * values, pool.prices(best.lam)
         gap = max(0.0, bound - float(own[0] - errors[0]))
         if complete and gap > goal * float(units[0]):
             notes.append("rounding or the limit on rounds leaves a larger gap than was asked for")
         return LargeSolution(
             model,
-            LargePolicy(model, weights, tuple(parts)),
+            mixed,
             float(values[0]),
             values[1:] + 0.0,
             prices * np.array([c.scale for c in model.constraints]),
             gap,
-            errors[:K],
+            errors,
             np.maximum(model.rho - (own - errors)[1:], 0.0),
             prices * units[1:] > MIN_BINDING_SHARE * units[0],
             len(pool.columns),
-            self.sweeps.done,
+            source.sweeps.done,
             self.watch.seconds,
             "gap" if complete else "interrupted",
             tuple(notes),
         )
 
-    def _policy(self, columns: Parts) -> LargePolicy:
+    def _policy(self, columns: Parts, *, lazy: bool = False) -> LargePolicy:
+        """A mixture of columns; ``lazy`` if actions that are found by a pass may be found when they are asked for."""
+        source, model = self.source, self.model
+        lazy = lazy and source.exact and source.sweeps.ranks.comm is None
+        numbers = [column.choice.number for _, column in columns]
+        if lazy:
+            parts = [LargePart(model, prices=source.kept[number], folder=source.folder) for number in numbers]
+        else:
+            parts = [LargePart(model, source.order("actions", number)) for number in numbers]
         shares = np.array([share for share, _ in columns])
-        parts = [self._part(column.choice.number) for _, column in columns]
-        return LargePolicy(self.model, shares / shares.sum(), tuple(parts))
-
-    def _part(self, policy: int) -> LargePart:
-        kept = self.source.kept[policy]
-        if isinstance(self.source, BackwardSource):
-            path = None if self.folder.path is None else str(self.folder.path)
-            return LargePart(self.model, prices=kept, folder=path)
-        whole = kept if self.sweeps.ranks.comm is None else self.source.order([GATHER, policy])
-        return LargePart(self.model, whole[None])
+        return LargePolicy(model, shares / shares.sum(), tuple(parts))
 
 
 def solve_large(
@@ -220,16 +171,11 @@ def solve_large(
     """The optimum of a model by functions; `cmdpkit.solve` describes the parameters."""
     if policy not in ("mixture", "one"):
         raise CmdpkitError(f"policy is {quoted(policy)}, expected 'mixture' or 'one'")
-    gap = GAP if gap is None else gap
-    watch = SweepWatch(gap, progress)
-    if policy == "one" and ((comm is not None and comm.size > 1) or model.criterion.kind == "average"):
-        raise CmdpkitError(
-            "policy is 'one', which needs visits; they are for one rank, and for discounted models and those with a "
-            "horizon: leave policy out"
-        )
+    if policy == "one" and model.criterion.kind == "average":
+        raise CmdpkitError("policy is 'one', which needs visits that end, and averages have none: leave policy out")
+    watch = Watch(GAP if gap is None else gap, progress)
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return _on_rank(model, gap, watch, policy, folder, Sweeps(model, threads, comm))
+        return _on_rank(FunctionSearch(model, watch, Sweeps(model, threads, comm), folder), policy)
     except Exception as error:
         if comm is not None and comm.size > 1 and not isinstance(error, Infeasible):
             print(f"cmdpkit: rank {comm.rank} of {comm.size} failed: {error}", file=sys.stderr, flush=True)
@@ -241,57 +187,33 @@ def solve_large(
 
 def search_of(model: FunctionModel, threads: Threads) -> FunctionSearch:
     """A search that serves any bounds, with its first columns."""
-    search = FunctionSearch(model, GAP, SweepWatch(GAP, False), None, Sweeps(model, threads))
+    search = FunctionSearch(model, Watch(GAP), Sweeps(model, threads))
     search.begin()
     return search
 
 
-def _on_rank(
-    model: FunctionModel, gap: float, watch: SweepWatch, policy: str, folder: Any, sweeps: Sweeps
-) -> LargeSolution:
-    search = FunctionSearch(model, gap, watch, folder, sweeps)
-    ranks = sweeps.ranks
-    if ranks.comm is None:
-        search.begin()
-        return search.solution(model, policy)
-    told: dict[str, Any] = {}
+def _on_rank(search: FunctionSearch, policy: str) -> LargeSolution:
+    """The answer on rank 0, which the others serve; they get its numbers, or the same error."""
+    model, ranks, told = search.model, search.source.sweeps.ranks, dict[str, Any]()
+    found: LargeSolution | Infeasible
     if ranks.rank == 0:
         try:
             search.begin()
             found = search.solution(model, policy)
-            told = {name: getattr(found, name) for name in NUMBERS.split()}
-        except LargeInfeasible as error:
-            told = {name: getattr(error, name) for name in ("utilities", "best", "conflict")}
-            raise
-        finally:
-            search.source.order([STOP])
-            ranks.comm.bcast(told)
-        return found
-    search.source.follow()
-    told = ranks.comm.bcast(None)
-    if not told:
-        raise CmdpkitError("rank 0 found no policy; its error says why")
-    nothing = LargePolicy(model, np.zeros(0), ())
-    if "conflict" in told:
-        raise LargeInfeasible(model, nothing, **told)
-    return LargeSolution(model, nothing, **told, notes=("the policy is on rank 0",))
-
-
-class LargeInfeasible(Infeasible):
-    """No policy of a model by functions meets all bounds."""
-
-    def __init__(
-        self,
-        model: FunctionModel,
-        policy: LargePolicy,
-        utilities: FloatArray,
-        best: FloatArray,
-        conflict: tuple[str, ...],
-    ) -> None:
-        self.cmdp: Any = model
-        self.policy: Any = policy
-        self.utilities, self.best, self.conflict = utilities, best, conflict
-        CmdpkitError.__init__(self, self._explanation())
+            told = {x.name: getattr(found, x.name) for x in fields(found) if x.name not in ("model", "policy")}
+        except Infeasible as error:
+            found = error
+            told = {name: getattr(error, name) for name in ("best", "conflict", "utilities")}
+        ranks.shared(None)
+        ranks.shared(told)
+    else:
+        search.source.follow()
+        told, nothing = ranks.shared(), LargePolicy(model, np.zeros(0), ())
+        told["notes" if "notes" in told else "policy"] = ("the policy is on rank 0",) if "notes" in told else nothing
+        found = Infeasible(model, **told) if "conflict" in told else LargeSolution(model, nothing, **told)
+    if isinstance(found, Infeasible):
+        raise found
+    return found
 
 
 class Checked(NamedTuple):
@@ -317,17 +239,13 @@ def check(model: FunctionModel, states: int = 10_000) -> Checked:
         ...
     cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads outside of the space: ...
     """
-    inspect = kernels_of(model.form).inspect
+    inspect = inspector_of(model.checked_form)
     drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
-    found = (
-        np.full(model.K, np.inf),
-        np.full(model.K, -np.inf),
-        np.zeros(model.K),
-        np.zeros(model.space[0], dtype=bool),
-        np.zeros(1),
-    )
+    low, high, reads = np.full(model.K, np.inf), np.full(model.K, -np.inf), np.zeros(model.space[0], dtype=bool)
+    size, error = np.zeros(model.K), np.zeros(1)
+    for s in drawn[:PLAIN].tolist():
+        model.outcomes(model.state(s))
     for s in drawn.tolist():
-        problem = inspect(s, s + 1, *found)
-        if problem[0]:
-            raise wrong(model, problem)
-    return Checked(len(drawn), float(found[4][0]), found[0], found[1])
+        if first_wrong(inspect, s, s + 1, low, high, size, reads, error) >= 0:
+            raise model.wrong_in(s)
+    return Checked(len(drawn), float(error[0]), low, high)

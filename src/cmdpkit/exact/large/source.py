@@ -12,6 +12,8 @@ With a folder, a journal has the result of every call. A solve that is started a
 results of all calls in the journal from there, and goes on with the first call that is missing. Since the same calls
 give the same bits, so does the whole solve. Files are written by ordinary writes and only then mapped, so that a full
 disk is an error here and loses nothing.
+
+Rank 0 has the columns, and orders what all ranks do together: it names a method of their sources and its arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import PolicyColumn
-from cmdpkit.exact.large.sweeps import Choice, Sweeps
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.exact.large.sweeps import Choice, Draw, Sweeps
+from cmdpkit.model.transitions import FloatArray, IntArray
 
 COARSE = 1e-3  # of what signals can collect: the accuracy of the first columns, which only give units
 FIRST_GAP = 0.1  # of the units, the gap that is assumed before one is known
@@ -41,132 +45,220 @@ DAMPED = 0.5  # step of a sweep where averages count: without it, a chain with a
 PATIENCE = 2_000  # sweeps in which the span of an average must fall by a tenth
 MAX_IMPROVEMENTS = 1_000  # of one pricing
 JOURNAL = "journal.jsonl"  # the calls and their results
-STOP, PRICE, REFINE, DIFFER, GATHER = range(5)  # what rank 0 lets the others do
+LOOKED_AT = 200  # states whose outcomes tell models apart
+Pulse = Callable[[int], None]  # called with the number of sweeps so far
+Draws = Mapping[tuple[int, int], Draw]  # the decisions that draw, by step and state
 
 
 class Folder:
     """A folder for one solve; without a path, everything stays in memory and there is no journal."""
 
     def __init__(self, path: str | os.PathLike[str] | None, sweeps: Sweeps, gap: float) -> None:
-        self.path, self.sweeps = None if path is None else Path(path), sweeps
-        self.known: list[dict[str, Any]] = []  # calls of an earlier start that were not repeated yet
+        self.path, self.ranks, self.S = None if path is None else Path(path), sweeps.ranks, sweeps.model.S
+        self.known: list[Any] = []  # calls of an earlier start that were not repeated yet, and their results
         self.calls = 0  # in the journal
         if self.path is not None:
-            self._open(self.path, {"solve": digest_of(sweeps), "gap": gap})
+            with self._safely():
+                self._open(self.path, {"cmdpkit": __version__, "solve": digest_of(sweeps), "gap": gap})
 
     def _open(self, path: Path, head: dict[str, Any]) -> None:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            journal = path / JOURNAL
-            if not journal.exists():
-                if any(path.iterdir()):
-                    raise CmdpkitError(f"folder {quoted(str(path))} holds other files; give a new or an empty one")
-                self.sweeps.ranks.wait()
-                self._append(head)
-            else:
-                whole = [line for line in journal.read_text("utf-8").splitlines(keepends=True) if line.endswith("\n")]
-                found, *self.known = [json.loads(line) for line in whole]
-                if found != head:
-                    raise CmdpkitError(
-                        f"folder {quoted(str(path))} belongs to a solve of another model, other bounds or another gap; "
-                        "give a new one, or the same arguments as before"
-                    )
-                self.sweeps.ranks.wait()
-                if self.sweeps.ranks.rank == 0:  # a line that was being written when the solve ended is dropped
-                    journal.write_text("".join(whole), "utf-8")
-            self.sweeps.ranks.wait()
-            self.calls = len(self.known)
-        except (OSError, json.JSONDecodeError) as error:
-            raise self._failed(error) from None
+        path.mkdir(parents=True, exist_ok=True)
+        journal = path / JOURNAL
+        lines = journal.read_text("utf-8").splitlines(keepends=True) if journal.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]
+        if not whole and any(other != journal for other in path.iterdir()):
+            raise CmdpkitError(f"folder {quoted(str(path))} holds other files; give a new or an empty one")
+        found, *self.known = [json.loads(line) for line in whole] or [head]
+        if found.get("cmdpkit") != head["cmdpkit"]:
+            begun = f"with cmdpkit {found['cmdpkit']}" if "cmdpkit" in found else "with an earlier version of cmdpkit"
+            raise CmdpkitError(
+                f"folder {quoted(str(path))} was begun {begun}, and this is {head['cmdpkit']}, which may round "
+                "differently: continue with the version that began it, or give a new folder"
+            )
+        if found != head:
+            raise CmdpkitError(
+                f"folder {quoted(str(path))} belongs to a solve of another model, other bounds or another gap; give a "
+                "new one, or the same arguments as before"
+            )
+        self.calls = len(self.known)
+        self.ranks.wait()
+        if whole and self.ranks.rank == 0:  # a line that was being written when the solve ended is dropped
+            os.truncate(journal, len("".join(whole).encode()))
+        elif not whole:
+            self._append(head)
+        self.ranks.wait()
 
-    def recall(self, call: dict[str, Any]) -> dict[str, Any] | None:
+    def recall(self, call: list[Any]) -> dict[str, Any] | None:
         """The result of a call of an earlier start, if it is in the journal."""
         if not self.known:
             return None
-        result = self.known.pop(0)
-        if any(result.get(key) != value for key, value in call.items()):
+        known, result = self.known.pop(0)
+        if known != call:
             raise CmdpkitError(f"the journal in {quoted(str(self.path))} does not fit this solve; give a new folder")
-        return result
+        return dict(result)
 
-    def record(self, result: dict[str, Any], tables: NDArray[Any] | None = None) -> None:
+    def tables(self) -> str:
+        """The file of the tables after the last call in the journal; those of the one before it are kept as well."""
+        return f"tables-{self.calls % 2}.bin"
+
+    def record(self, call: list[Any], result: dict[str, Any], tables: NDArray[Any] | None) -> None:
         """Add a call to the journal, and keep the tables that the next call starts from."""
         if self.path is None:
             return
-        if tables is not None:
-            self.write(f"tables-{self.calls % 2}.bin", tables)
-        try:
-            self._append(result)
-        except OSError as error:
-            raise self._failed(error) from None
         self.calls += 1
+        with self._safely():
+            if tables is not None:
+                self._write(self.path / self.tables(), tables)
+            self._append([call, result])
 
-    def _append(self, line: dict[str, Any]) -> None:
-        if self.path is not None and self.sweeps.ranks.rank == 0:
+    def kept(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
+        """An array over the stored states, written to a file if there is a folder; see `mapped`."""
+        if self.path is None:
+            return stored
+        with self._safely():
+            self._write(self.path / name, stored)
+        return self.mapped(name, stored)
+
+    def room(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Zeros, in a file if there is a folder; they are written before the file is mapped."""
+        if self.path is None:
+            return np.zeros(shape, dtype)
+        with self._safely():
+            with open(self.path / name, "wb") as file:
+                for _ in range(shape[0]):
+                    file.write(np.zeros(shape[1:], dtype).data)
+            return np.memmap(self.path / name, dtype, "r+", shape=shape)
+
+    def mapped(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
+        """What a file has for the stored states, in an array like the one given; it takes no memory on one rank."""
+        assert self.path is not None
+        with self._safely():
+            whole = np.memmap(self.path / name, stored.dtype, "r", shape=(*stored.shape[:-1], self.S))
+        return whole if self.ranks.comm is None else np.array(whole[..., self.ranks.stored])
+
+    def _append(self, line: Any) -> None:
+        if self.path is not None and self.ranks.rank == 0:
             with open(self.path / JOURNAL, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
 
-    def write(self, name: str, stored: NDArray[Any]) -> None:
+    def _write(self, path: Path, stored: NDArray[Any]) -> None:
         """Write the owned planes of an array [..., stored states] to a file that all ranks share."""
-        if self.path is None:
-            return
-        r, inner, S = self.sweeps.ranks, self.sweeps.inner, self.sweeps.S
-        rows, path = stored.reshape(-1, stored.shape[-1]), self.path / name
-        try:
-            if r.rank == 0:
-                path.touch()
-            r.wait()
-            with open(path, "r+b") as file:
-                for k, row in enumerate(rows):
-                    file.seek((k * S + r.lo * inner) * row.itemsize)
-                    file.write(row[(r.lo - r.base) * inner : (r.hi - r.base) * inner].data)
-                file.flush()
-                os.fsync(file.fileno())
-            r.wait()
-        except OSError as error:
-            raise self._failed(error) from None
+        if self.ranks.rank == 0:
+            path.touch()
+        self.ranks.wait()
+        with open(path, "r+b") as file:
+            for k, row in enumerate(np.atleast_2d(self.ranks.own(stored))):
+                file.seek((k * self.S + self.ranks.lo * self.ranks.inner) * row.itemsize)
+                file.write(row.data)
+            file.flush()
+            os.fsync(file.fileno())
+        self.ranks.wait()
 
-    def read(self, name: str, into: NDArray[Any]) -> None:
-        """Fill the stored planes of an array [..., stored states] from a file."""
-        if self.path is None:
-            return
-        r, inner = self.sweeps.ranks, self.sweeps.inner
-        rows = into.reshape(-1, into.shape[-1])
+    @contextmanager
+    def _safely(self) -> Iterator[None]:
+        """Say what to do after an error of the disk."""
         try:
-            whole = np.memmap(self.path / name, into.dtype, "r", shape=(len(rows), self.sweeps.S))
+            yield
+        except CmdpkitError:
+            raise
         except (OSError, ValueError) as error:
-            raise self._failed(error) from None
-        rows[:] = whole[:, r.base * inner : r.top * inner]
-
-    def mapped(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
-        """The same array from a file, if there is a folder and only one rank: it then takes no memory."""
-        self.write(name, stored)
-        if self.path is None or self.sweeps.ranks.comm is not None:
-            return stored
-        return np.memmap(self.path / name, stored.dtype, "r", shape=stored.shape)
-
-    def _failed(self, error: Exception) -> CmdpkitError:
-        return CmdpkitError(
-            f"folder {quoted(str(self.path))}: {error}. Nothing that was kept is lost: free some space or repair the "
-            "folder, and start the same solve again; it continues"
-        )
+            raise CmdpkitError(
+                f"folder {quoted(str(self.path))}: {error}. Nothing that was kept is lost: free some space or repair "
+                "the folder, and start the same solve again; it continues"
+            ) from None
 
 
 def digest_of(sweeps: Sweeps) -> str:
     """What tells solves apart: sizes, bounds, criterion, and what the functions return for some hundred states."""
-    model, form = sweeps.model, sweeps.form
-    picked = np.unique(np.linspace(0, model.S - 1, 200).astype(np.int64)).tolist()
+    model = sweeps.model
+    picked = np.unique(np.linspace(0, model.S - 1, LOOKED_AT).astype(np.int64)).tolist()
     parts: list[Any] = [repr(model), sorted(model.start.items()), [c.bound_on_total for c in model.constraints]]
     for s in picked:
-        x = form.decode(s)
-        for a in range(model.A):
-            if form.allowed(x, a):
-                outcomes = [form.step(x, a, e) for e in range(model.events)] if model.events else form.step(x, a)
-                parts.append((outcomes, form.collect(x, a)))
+        parts += [(a, own.tolist(), moves) for a, own, moves in model.outcomes(model.state(s))]
     parts += [(part.to.tolist(), part.p.tolist()) for part in model.noise]
     parts.append([x.tolist() for x in sweeps.facts[:3]])
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+class SweptValues:
+    """Tables of the values of a policy, and what is proved about its values at the start."""
+
+    def __init__(self, sweeps: Sweeps, pulse: Pulse) -> None:
+        self.sweeps, self.pulse = sweeps, pulse
+        K = sweeps.model.K
+        self.Y, self.size = sweeps.table(K), np.zeros(K)  # the tables, and the largest |Y|
+        self.values, self.half = np.zeros(K), np.full(K, np.inf)  # the values are known to +- half
+
+    @property
+    def relative(self) -> bool:
+        """Whether averages count: then tables are relative, and a sweep is damped."""
+        return self.sweeps.model.criterion.kind == "average"
+
+    @property
+    def steps(self) -> float:
+        """Without a horizon, the factor of the largest T h - h in an upper bound on the value."""
+        discount = self.sweeps.model.criterion.discount
+        return 1 / (1 - discount) if discount else 1.0
+
+    def rounding(self) -> FloatArray:
+        """A bound [K] on the rounding of one sweep in each table."""
+        return self.sweeps.rounding(np.eye(len(self.size)), self.size)
+
+    def at_start(self) -> FloatArray:
+        """The values [K] at the start by the tables; zeros for averages, whose tables are relative."""
+        return np.zeros(len(self.size)) if self.relative else self.sweeps.at_start(self.Y)
+
+    def evaluate(self, tol: float, w: FloatArray, choice: Choice, draws: Any = ()) -> None:
+        """Without a horizon, sweep until |w| . half is at most tol for a policy, or as small as rounding allows."""
+        sweeps, w, widths = self.sweeps, np.abs(w), [np.inf]
+        far = 1.0 if self.relative else self.steps * (sweeps.model.criterion.discount or 1.0)
+        tau = DAMPED if self.relative else 1.0
+        while True:
+            shift = sweeps.at_start(self.Y) if self.relative else np.zeros(len(w))
+            low, high, self.size = sweeps.sweep(self.Y, choice, tau, shift, draws)
+            size = np.maximum(self.size, self.size + np.maximum(np.abs(low), np.abs(high)) + np.abs(shift))
+            error = sweeps.rounding(np.eye(len(w)), size) * self.steps
+            self.values = self.at_start() + far * (low + high) / 2
+            self.half = far * (high - low) / 2 + error
+            widths.append(float(w @ self.half))
+            if widths[-1] <= max(tol, 2 * float(w @ error)):
+                return
+            self.pulse(sweeps.done)
+            if self.relative and len(widths) > PATIENCE and widths[-1] > 0.9 * widths[-PATIENCE]:
+                raise CmdpkitError(
+                    f"the average of a policy is known to +-{widths[-1]:.3g} only, and {PATIENCE} more sweeps do not "
+                    "help: its chain may have several classes, which models by functions do not tell apart. Give a "
+                    "discount, or solve model.arrays() if it is small enough"
+                )
+
+    def backward(
+        self,
+        given: NDArray[Any],
+        draws: Draws | None = None,
+        use: Callable[[int, Choice], object] = lambda h, choice: None,
+    ) -> float:
+        """With a horizon, evaluate the choices [H, stored], or the best ones for prices [K]; rounding in w . Y.
+
+        Calls use(h, choice) for every step, beginning with the last.
+        """
+        sweeps, priced = self.sweeps, given.ndim == 1
+        self.Y[:], self.half, self.size, error = 0.0, np.zeros(len(self.half)), np.zeros(len(self.half)), 0.0
+        choice = sweeps.choices()
+        for h in range(int(sweeps.model.criterion.horizon or 1) - 1, -1, -1):
+            self.half = self.half + self.rounding()
+            if priced:
+                error += float(sweeps.rounding(given[None], self.size)[0])
+                sweeps.improve(self.Y, given, 0.0, choice)
+            else:
+                choice = given[h]
+            drawn = [(s, p) for (t, s), p in (draws or {}).items() if t == h]
+            self.size = sweeps.sweep(self.Y, choice, 1.0, np.zeros(len(self.half)), drawn)[2]
+            use(h, choice)
+            self.pulse(sweeps.done)
+        self.values = self.at_start()
+        return error
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,35 +270,57 @@ class KeptPolicy:
 
     def differences(self, other: KeptPolicy) -> int:
         """In how many states two policies differ, on all ranks."""
-        if self.number == other.number:
-            return 0
-        return int(self.source.order([DIFFER, self.number, other.number]))
+        return 0 if self.number == other.number else int(self.source.order("different", self.number, other.number))
 
 
 class FunctionSource:
-    """What both sources share: units, the policies found, and the order of work among ranks."""
+    """What both sources share: units, the policies found, and what is kept of them in a folder.
+
+    A source has three methods that all ranks call together: `priced` finds a policy with nearly the largest weights .
+    totals, `actions` has all actions of a policy that is kept, and `different` says in how many states two differ.
+    """
 
     exact = False
 
-    def __init__(self, sweeps: Sweeps, folder: Folder, pulse: Callable[[int], None]) -> None:
-        self.sweeps, self.folder, self.pulse = sweeps, folder, pulse
-        self.K, self.N = sweeps.K, sweeps.K - 1
-        self.signs = sweeps.model.signs
-        self.noise, self.best = np.full(self.K, 1e-15), np.full(self.N, np.inf)
-        self.Y, self.size = sweeps.table(self.K), np.zeros(self.K)
+    def __init__(self, sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> None:
+        self.now, self.folder = SweptValues(sweeps, pulse), Folder(None, sweeps, 0.0) if folder is None else folder
         self.kept: list[Any] = []  # policies found: choices or prices
         self.gap = 0.0  # proved so far, scaled; pricing need not be much more exact
-        facts, steps = sweeps.facts, sweeps.model.criterion.steps_in_value or 1.0
-        self.span = np.maximum(steps * (facts.highest - facts.lowest), 1e-300)  # no total has a larger range
-        self.units, self.offsets = self.span.copy(), np.zeros(self.K)
+        self.units, self.offsets = self._span(), np.zeros(sweeps.model.K)
         self.first: list[PolicyColumn] = []
+
+    @property
+    def sweeps(self) -> Sweeps:
+        """The sweeps of the model."""
+        return self.now.sweeps
+
+    @property
+    def N(self) -> int:
+        """Number of utilities."""
+        return self.sweeps.model.N
+
+    @property
+    def noise(self) -> FloatArray:
+        """Rounding [1 + N] that is not in the errors of the columns: next to nothing, because they count their own."""
+        return np.full(1 + self.N, 1e-15)
+
+    @property
+    def best(self) -> FloatArray:
+        """Upper bounds [N] on the scaled utilities; none is known here, so they are infinite."""
+        return np.full(self.N, np.inf)
+
+    def _span(self) -> FloatArray:
+        """Upper bounds [K] on the ranges of the totals, from the smallest and largest signal of a step."""
+        facts, steps = self.sweeps.facts, self.sweeps.model.criterion.steps_in_value or 1.0
+        return np.maximum(steps * (facts.highest - facts.lowest), 1e-300)
 
     def begin(self) -> None:
         """Find the policy that collects the most of each signal, roughly; what they collect gives the units."""
-        found = [self.price(np.eye(1, self.K, k)[0], COARSE)[1][0] for k in range(self.K)]
-        totals = np.array([self.signs * column.plan[0] for column in found])
-        spread = totals.max(axis=0) - totals.min(axis=0)
-        self.units = np.maximum(spread, COARSE * self.span) if self.N else self.span
+        K = 1 + self.N
+        found = [self.price(np.eye(1, K, k)[0], COARSE)[1][0] for k in range(K)]
+        totals = np.array([self.sweeps.model.signs * column.plan[0] for column in found])
+        if self.N:
+            self.units = np.maximum(totals.max(axis=0) - totals.min(axis=0), COARSE * self._span())
         self.offsets = totals.min(axis=0)
         self.first = [self._column(c.choice.number, c.plan, c.weights, np.inf) for c in found]
         self.gap = FIRST_GAP
@@ -216,21 +330,14 @@ class FunctionSource:
     ) -> PolicyColumn:
         """A column of a kept policy with values in the user's units, each known to +- half."""
         values, half = known
-        v, *w = (self.signs * values - half - self.offsets) / self.units
-        return PolicyColumn(
-            KeptPolicy(self, policy),
-            float(v),
-            np.array(w),
-            weights,
-            upper,
-            float(2 * (half / self.units).max()),
-            (values, half),
-        )
+        v, *w = (self.sweeps.model.signs * values - half - self.offsets) / self.units
+        error = float(2 * (half / self.units).max())
+        return PolicyColumn(KeptPolicy(self, policy), float(v), np.array(w), weights, upper, error, known)
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """An upper bound on weights . (v, w), scaled, and a policy within about `slack` of it."""
-        per_unit = weights * self.signs / self.units
-        done = self._call({"price": per_unit.tolist(), "slack": slack}, [PRICE, slack, *per_unit])
+        per_unit = weights * self.sweeps.model.signs / self.units
+        done = self._call("priced", per_unit.tolist(), slack, self.gap)
         upper = done["upper"] - float(weights @ (self.offsets / self.units))
         known = np.array(done["values"]), np.array(done["half"])
         return upper, [self._column(done["policy"], known, weights, upper)]
@@ -241,165 +348,124 @@ class FunctionSource:
         if self.exact or column.error <= goal:
             return column
         number = column.choice.number
-        done = self._call({"refine": number, "goal": goal}, [REFINE, number, goal, *(1 / self.units)])
+        done = self._call("refined", number, goal, (1 / self.units).tolist())
         (before, wide), (now, half) = column.plan, (np.array(done["values"]), np.array(done["half"]))
         low, high = np.maximum(before - wide, now - half), np.minimum(before + wide, now + half)
         return self._column(number, ((low + high) / 2, (high - low) / 2), column.weights, column.objective)
 
-    def _call(self, call: dict[str, Any], order: list[float]) -> dict[str, Any]:
-        """A result from the journal, or computed by all ranks and written there."""
-        known = self.folder.recall(call)
-        if known is not None:
-            return known
-        return {**call, **self.order([*order, self.gap])}
+    # -- what all ranks do together -----------------------------------------------------------------------------------
 
-    # -- ranks ---------------------------------------------------------------------------------------------------------
-
-    def order(self, numbers: list[float]) -> Any:
-        """Let all ranks do the same; the result."""
-        return self.do(self.sweeps.ranks.share(np.array([*numbers, *[0.0] * (self.K + 5 - len(numbers))], dtype=float)))
+    def order(self, name: str, *arguments: Any) -> Any:
+        """Let all ranks call a method; the result."""
+        self.sweeps.ranks.shared((name, arguments))
+        return getattr(self, name)(*arguments)
 
     def follow(self) -> None:
-        """Do what rank 0 orders, until it stops."""
-        while True:
-            numbers = self.sweeps.ranks.share(np.zeros(self.K + 5))
-            if numbers[0] == STOP:
-                return
-            self.do(numbers)
+        """Do what rank 0 orders, until it orders nothing."""
+        while order := self.sweeps.ranks.shared():
+            name, arguments = order
+            getattr(self, name)(*arguments)
 
-    def do(self, numbers: FloatArray) -> Any:
-        """One order."""
-        what, one, K = int(numbers[0]), numbers[1], self.K
-        if what == PRICE:
-            result = self._price(numbers[2 : 2 + K], one, numbers[2 + K])
-            call = {"price": numbers[2 : 2 + K].tolist(), "slack": one}
-            self.folder.record({**call, **result}, self.state())
-        elif what == REFINE:
-            result = self._refine(int(one), numbers[2], numbers[3 : 3 + K])
-            self.folder.record({"refine": int(one), "goal": numbers[2], **result}, self.state())
-        elif what == DIFFER:
-            return self._differences(int(one), int(numbers[2]))
-        elif what == GATHER:
-            return self.sweeps.ranks.gathered(self.kept[int(one)], self.sweeps.inner)
-        return None if what == STOP else result
+    def _call(self, *call: Any) -> dict[str, Any]:
+        """A result from the journal, or found by all ranks and written there."""
+        known: dict[str, Any] = self.folder.recall(list(call)) or self.order("recorded", *call)
+        return known
 
-    def state(self) -> Any:
-        """The tables that the next call starts from."""
-        return None
+    def recorded(self, name: str, *arguments: Any) -> dict[str, Any]:
+        """What a method finds, written to the journal with the tables that the next call starts from."""
+        policy, more = getattr(self, name)(*arguments)
+        now = self.now
+        found = {"policy": policy, "values": now.values.tolist(), "half": now.half.tolist(), "size": now.size.tolist()}
+        found.update(more)
+        self.folder.record([name, *arguments], found, None if self.exact else now.Y)
+        return found
 
-    def _price(self, w: FloatArray, slack: float, gap: float) -> dict[str, Any]:
-        raise NotImplementedError
+    def valued(
+        self, choice: NDArray[Any], draws: Draws, accuracy: FloatArray, wanted: IntArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Totals and errors [K] of a policy [T, S], and Q - V [n, K] of the wanted (step, state, action) triples."""
+        now, sweeps = self.now, self.sweeps
+        gains = np.full((len(wanted), 1 + self.N), -np.inf)
 
-    def _refine(self, policy: int, goal: float, per: FloatArray) -> dict[str, Any]:
-        raise NotImplementedError
+        def compare(h: int, _: Choice) -> None:
+            mine, place = sweeps.owned(wanted[:, 1])
+            for i in np.flatnonzero(mine & (wanted[:, 0] == h)):
+                gains[i] = sweeps.once(int(wanted[i, 1]), int(wanted[i, 2])) - now.Y[:, place[i]]
 
-    def _differences(self, one: int, other: int) -> int:
-        raise NotImplementedError
+        own = choice[:, sweeps.ranks.stored]
+        if sweeps.model.criterion.has_horizon:
+            now.backward(own, draws, compare)
+        else:
+            now.evaluate(1.0, 1 / accuracy, own[0], [(s, p) for (_, s), p in draws.items()])
+            compare(0, own[0])
+        return now.values, now.half, sweeps.ranks.largest(gains)
 
 
 class SweepSource(FunctionSource):
     """Without a horizon: modified policy iteration; tables Y and choices stay for the next pricing."""
 
-    def __init__(self, sweeps: Sweeps, folder: Folder, pulse: Callable[[int], None]) -> None:
+    def __init__(self, sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> None:
         super().__init__(sweeps, folder, pulse)
-        discount = sweeps.model.criterion.discount
-        self.tau = 1.0 if discount else DAMPED
-        self.steps, self.far = (1 / (1 - discount), discount / (1 - discount)) if discount else (1.0, 1.0)
-        self.choice: Choice = sweeps.table(dtype=sweeps.type)
-        self.values, self.half = np.zeros(self.K), np.full(self.K, np.inf)
-        for done in folder.known:  # policies of an earlier start
-            if "price" in done and done["policy"] == len(self.kept):
-                self.kept.append(self._read(len(self.kept)))
-        if folder.known:
-            last = folder.known[-1]
-            folder.read(f"tables-{(len(folder.known) - 1) % 2}.bin", self.Y)
-            self.choice[:] = self.kept[last["policy"]]
-            self.values, self.half = np.array(last["values"]), np.array(last["half"])
-            self.size = np.array(last["size"])
+        self.choice, now = sweeps.choices(), self.now
+        for (name, *_), found in self.folder.known:  # policies of an earlier start
+            if name == "priced" and found["policy"] == len(self.kept):
+                self.kept.append(self.folder.mapped(f"choices-{len(self.kept)}.bin", self.choice))
+        if self.folder.known:
+            now.Y[:] = self.folder.mapped(self.folder.tables(), now.Y)
+            self.choice[:] = self.kept[found["policy"]]
+            now.values, now.half, now.size = (np.array(found[name]) for name in ("values", "half", "size"))
 
-    def _read(self, policy: int) -> Choice:
-        choice = self.sweeps.table(dtype=self.sweeps.type)
-        self.folder.read(f"choices-{policy}.bin", choice)
-        return self.folder.mapped(f"choices-{policy}.bin", choice)
-
-    def state(self) -> Any:
-        """The tables of values."""
-        return self.Y
-
-    def evaluate(self, tol: float, w: FloatArray, choice: Choice, draws: Any = ()) -> None:
-        """Sweep until the values of a policy are known such that |w| . half is at most tol, or to rounding."""
-        model, w, widths = self.sweeps, np.abs(w), [np.inf]
-        while True:
-            shift = np.zeros(self.K) if self.tau == 1.0 else model.at_start(self.Y)
-            low, high, self.size = model.sweep(self.Y, choice, self.tau, shift, draws)
-            size = np.maximum(self.size, self.size + np.maximum(np.abs(low), np.abs(high)) + np.abs(shift))
-            error = model.rounding(np.eye(self.K), size) * self.steps
-            now = model.at_start(self.Y) if self.tau == 1.0 else np.zeros(self.K)
-            self.values = now + self.far * (low + high) / 2
-            self.half = self.far * (high - low) / 2 + error
-            widths.append(float(w @ self.half))
-            if widths[-1] <= max(tol, 2 * float(w @ error)):
-                return
-            self.pulse(model.done)
-            if self.tau < 1.0 and len(widths) > PATIENCE and widths[-1] > 0.9 * widths[-PATIENCE]:
-                raise CmdpkitError(
-                    f"the average of a policy is known to +-{widths[-1]:.3g} only, and {PATIENCE} more sweeps do not "
-                    "help: its chain may have several classes, which models by functions do not tell apart. Give a "
-                    "discount, or solve model.arrays() if it is small enough"
-                )
-
-    def _price(self, w: FloatArray, slack: float, gap: float) -> dict[str, Any]:
-        model, upper = self.sweeps, np.inf
+    def priced(self, weights: list[float], slack: float, gap: float) -> tuple[int, dict[str, float]]:
+        """The number of a policy with nearly the largest weights . totals, and an upper bound on that."""
+        now, sweeps, w, upper = self.now, self.sweeps, np.array(weights), np.inf
         slack = max(slack, LOOSEST * gap)
-        evaluated = self.choice.copy()
         for _ in range(MAX_IMPROVEMENTS):
-            h = float(w @ model.at_start(self.Y)) if self.tau == 1.0 else 0.0
-            error = float(model.rounding(w[None], self.size)[0])
-            evaluated[:] = self.choice
-            high, moved = model.improve(self.Y, w, 2 * error, self.choice)
-            self.pulse(model.done)
-            upper = min(upper, h + (high + error) * self.steps)
-            known = bool(np.isfinite(self.half).all())
-            width = float(np.abs(w) @ self.half) if known else np.inf
-            lack = upper - float(w @ self.values) + width if known else np.inf
-            floor = (
-                8 * error * self.steps + 4 * float(np.abs(w) @ model.rounding(np.eye(self.K), self.size)) * self.steps
-            )
+            h = float(w @ now.at_start())
+            error = float(sweeps.rounding(w[None], now.size)[0])
+            evaluated = self.choice.copy()
+            high, moved = sweeps.improve(now.Y, w, 2 * error, self.choice)
+            now.pulse(sweeps.done)
+            upper = min(upper, h + (high + error) * now.steps)
+            known = bool(np.isfinite(now.half).all())
+            width = float(np.abs(w) @ now.half) if known else np.inf
+            lack = upper - float(w @ now.values) + width if known else np.inf
+            floor = (8 * error + 4 * float(np.abs(w) @ now.rounding())) * now.steps
             if lack <= max(slack, floor):
                 self.choice[:] = evaluated
                 if width > max(SHARE * slack, floor):
-                    self.evaluate(SHARE * slack, w, self.choice)
+                    now.evaluate(SHARE * slack, w, self.choice)
                 break
-            if not known:
-                lack = abs(high) * self.steps
-            part = 0.1 if moved > model.S / 20 else 0.01 if moved > model.S / 200 else 0.001
-            self.evaluate(max(part * lack, SHARE * slack), w, self.choice)
-        return {"upper": upper, **self._known(self._keep(self.choice))}
-
-    def _known(self, policy: int) -> dict[str, Any]:
-        numbers = {"values": self.values.tolist(), "half": self.half.tolist(), "size": self.size.tolist()}
-        return {"policy": policy, **numbers}
+            lack = lack if known else abs(high) * now.steps
+            part = 0.1 if moved > sweeps.model.S / 20 else 0.01 if moved > sweeps.model.S / 200 else 0.001
+            now.evaluate(max(part * lack, SHARE * slack), w, self.choice)
+        return self._keep(self.choice), {"upper": upper}
 
     def _keep(self, choice: Choice) -> int:
         """The number of a policy among those that are kept."""
         for j in range(len(self.kept)):
             if self._count(choice, self.kept[j]) == 0:
                 return j
-        self.kept.append(self.folder.mapped(f"choices-{len(self.kept)}.bin", choice.copy()))
+        self.kept.append(self.folder.kept(f"choices-{len(self.kept)}.bin", choice.copy()))
         return len(self.kept) - 1
 
-    def _refine(self, policy: int, goal: float, per: FloatArray) -> dict[str, Any]:
+    def refined(self, policy: int, goal: float, per: list[float]) -> tuple[int, dict[str, float]]:
+        """Evaluate a kept policy more exactly."""
         self.choice[:] = self.kept[policy]
-        self.evaluate(goal, per, self.choice)
-        return self._known(policy)
+        self.now.evaluate(goal, np.array(per), self.choice)
+        return policy, {}
 
-    def _differences(self, one: int, other: int) -> int:
+    def actions(self, policy: int) -> Any:
+        """All actions [1, S] of a kept policy, on rank 0."""
+        whole = self.sweeps.ranks.gathered(self.kept[policy])
+        return None if whole is None else whole[None]
+
+    def different(self, one: int, other: int) -> int:
+        """In how many states two kept policies differ."""
         return self._count(self.kept[one], self.kept[other])
 
     def _count(self, one: Choice, other: Choice) -> int:
-        r, n = self.sweeps.ranks, self.sweeps.inner
-        own = slice((r.lo - r.base) * n, (r.hi - r.base) * n)
-        return r.total(int(np.count_nonzero(one[own] != other[own])))
+        ranks = self.sweeps.ranks
+        return ranks.total(int(np.count_nonzero(ranks.own(one) != ranks.own(other))))
 
 
 class BackwardSource(FunctionSource):
@@ -407,30 +473,37 @@ class BackwardSource(FunctionSource):
 
     exact = True
 
-    def __init__(self, sweeps: Sweeps, folder: Folder, pulse: Callable[[int], None]) -> None:
+    def __init__(self, sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> None:
         super().__init__(sweeps, folder, pulse)
-        self.H = int(sweeps.model.criterion.horizon or 1)
-        self.kept = [np.array(done["price"]) for done in folder.known if "price" in done]
+        self.kept = [np.array(call[1]) for call, _ in self.folder.known]
 
-    def _price(self, w: FloatArray, slack: float, gap: float) -> dict[str, Any]:
-        error, half = self.backward(w, lambda h, choice: None)
-        values = self.sweeps.at_start(self.Y)
-        self.kept.append(w.copy())
-        numbers = {"values": values.tolist(), "half": half.tolist(), "policy": len(self.kept) - 1}
-        return {"upper": float(w @ values) + 4 * error, **numbers}
+    def priced(self, weights: list[float], slack: float, gap: float) -> tuple[int, dict[str, float]]:
+        """The number of the best policy, and an upper bound on its weights . totals."""
+        w = np.array(weights)
+        error = self.now.backward(w)
+        self.kept.append(w)
+        return len(self.kept) - 1, {"upper": float(w @ self.now.values) + 4 * error}
 
-    def backward(self, w: FloatArray, use: Callable[[int, Choice], None]) -> tuple[float, FloatArray]:
-        """Choose and evaluate from the last step on, calling use(h, choice); rounding of w . Y, and of Y [K]."""
-        model, choice = self.sweeps, self.sweeps.table(dtype=self.sweeps.type)
-        self.Y[:], error, half, size = 0.0, 0.0, np.zeros(self.K), np.zeros(self.K)
-        for h in range(self.H - 1, -1, -1):
-            error += float(model.rounding(w[None], size)[0])
-            half += model.rounding(np.eye(self.K), size)
-            model.improve(self.Y, w, 0.0, choice)
-            size = model.sweep(self.Y, choice, 1.0, np.zeros(self.K))[2]
-            use(h, choice)
-            self.pulse(model.done)
-        return error, half
+    def actions(self, policy: int) -> Any:
+        """All actions [H, S] of a kept policy, on rank 0: found by another pass."""
+        sweeps, prices = self.sweeps, self.kept[policy]
+        shape = int(sweeps.model.criterion.horizon or 1), sweeps.model.S
+        folder = self.folder if sweeps.ranks.rank == 0 else Folder(None, sweeps, 0.0)
+        name = f"actions-{hashlib.sha256(prices.tobytes()).hexdigest()[:16]}.bin"
+        whole = folder.room(name, shape, sweeps.choices().dtype)
 
-    def _differences(self, one: int, other: int) -> int:
-        return 0 if np.array_equal(self.kept[one], self.kept[other]) else self.sweeps.S
+        def gather(h: int, choice: Choice) -> None:
+            found = sweeps.ranks.gathered(choice)
+            whole[h] = 0 if found is None else found
+
+        self.now.backward(prices, use=gather)
+        return whole
+
+    def different(self, one: int, other: int) -> int:
+        """In how many states two kept policies differ: in all, unless their prices are the same."""
+        return 0 if np.array_equal(self.kept[one], self.kept[other]) else self.sweeps.model.S
+
+
+def source_of(sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> FunctionSource:
+    """The source of a model's columns."""
+    return (BackwardSource if sweeps.model.criterion.has_horizon else SweepSource)(sweeps, folder, pulse)

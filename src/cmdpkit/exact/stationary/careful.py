@@ -111,7 +111,7 @@ def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray, in
     error = np.where(np.isfinite(error), np.abs(error), np.inf)
     if part.S <= DENSE:  # values count from those of the pivot, with two subtractions
         whole = part.alpha * part.from_start(np.abs(size)) + 3 * wide + 2 * part.alpha * mass * size[pivot]
-        error = np.minimum(error, roundings(part.S) * ROUNDOFF * whole)
+        error = np.minimum(error, elimination_error(part.S) * whole)
     rounding = part.start_roundings * EPS * (part.alpha * part.from_start(np.abs(Y)) + np.abs(paid))
     return values, error * ROUND_UP + rounding, pivot
 
@@ -128,9 +128,14 @@ def _residual(
     return np.asarray((off if signed else np.abs(off)) + noise)
 
 
-def roundings(S: int) -> int:
-    """By how many roundings elimination without subtraction may change a value of a chain with S states."""
-    return sum((2 * n + 2) * (n + 3) for n in range(1, S + 1))
+def elimination_error(S: int) -> float:
+    """Error of a value from elimination without subtraction in a chain of S states, as a share of what it returned.
+
+    It is of the absolute signal. k roundings change a number by a share g = k u / (1 - k u) at most, products of
+    roundings included. The number that is returned may be too small by this share itself, hence g / (1 - g).
+    """
+    k = sum((2 * n + 2) * (n + 3) for n in range(1, S + 1))
+    return k * ROUNDOFF / (1 - 2 * k * ROUNDOFF)
 
 
 def improve(part: ScaledPart, policy: PolicyValues, weights: FloatArray, o: FloatArray) -> Step:

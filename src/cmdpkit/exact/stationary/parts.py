@@ -257,6 +257,11 @@ def eliminated(
         gamma = 1 - part.alpha if part.uniform else 1.0
         exits = None if part.uniform else loss
         solved = Chain(P / gamma, gamma, bordered=part.uniform, pivot=pivot, exits=exits, work=0.0)
+        if part.kind == "average":  # values count from those of a pivot, which therefore must not be visited seldom
+            visits = solved.flow(np.zeros(S), 1.0)
+            if visits[pivot] * RARE * S < 1.0:
+                pivot = int(visits.argmax())
+                solved = Chain(P, pivot=pivot, work=0.0)
         level, Y = solved.values(x)
         return np.asarray(level, dtype=float), np.ascontiguousarray(Y), pivot
     dense, level, Y, values = P.toarray(), np.zeros(x.shape[1]), np.zeros(x.shape), np.zeros(x.shape)

@@ -116,25 +116,36 @@ def _valued(source: Stationary, p: FloatArray) -> tuple[FloatArray, FloatArray]:
     _, classes = long_run_shares(P, mu)
     if len(classes) == 1:
         classes = [(classes[0][0], 1.0)]
-    values, error = np.zeros(len(X)), np.zeros(len(X))
+    values, error, size = np.zeros(len(X)), np.zeros(len(X)), np.zeros(len(X))
     for members, mass in classes:
         closed = ComponentRows.of(within(P, members), np.arange(len(members)), np.arange(len(members)))
         closed.exits[:] = 0.0
         middle, off = _certain(source, closed, np.ascontiguousarray(X[:, members]), np.zeros(len(members)))
         values += mass * middle
         error += mass * off
+        size += mass * np.abs(middle)
     if len(classes) > 1:  # the probabilities of ending in a class are rounded as well
-        error += 16 * EPS * rows.S * np.abs(X).max(axis=1)
+        # Elimination finds each of them up to a share of itself, sweeps only up to a share of the largest.
+        error += 16 * EPS * rows.S * (size if rows.S <= DENSE else np.abs(X).max(axis=1))
     return values, error
 
 
 def _certain(source: Stationary, rows: ComponentRows, X: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Values of a chain with one row per state, and their error."""
     methods = CAREFUL if source.methods.careful else methods_for(rows.S)
+    values, error = _evaluated(source, methods, rows, X, mu)
+    if not methods.careful and rows.S <= FACTORED and error.max() > AGREES:
+        values, error = min((values, error), _evaluated(source, CAREFUL, rows, X, mu), key=lambda x: x[1].max())
+    return values, error
+
+
+def _evaluated(
+    source: Stationary, methods: Methods, rows: ComponentRows, X: FloatArray, mu: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     problem, ones = source.problem, np.ones(len(X))
     part = part_of(rows, X, source.kind, mu, endless=problem.endless, blur=problem.blur, careful=methods.careful)
     policy = first_policy(part)
-    if rows.S == source.rows.S and not source.methods.careful:
+    if rows.S == source.rows.S and not methods.careful:
         policy = policy._replace(Y=source.now.Y)
     if source.direct and rows.S <= FACTORED:
         policy = policy._replace(method=ELIMINATION)

@@ -28,7 +28,7 @@ from cmdpkit.exact.stationary.parts import (
     part_of,
     unevaluated,
 )
-from cmdpkit.exact.stationary.pricing import FACTORED
+from cmdpkit.exact.stationary.pricing import FACTORED, QUICK
 from cmdpkit.exact.stationary.problem import (
     Arrays,
     ComponentRows,
@@ -40,12 +40,14 @@ from cmdpkit.exact.stationary.problem import (
 )
 from cmdpkit.exact.stationary.vertex import Vertex
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.tolerances import ROUNDOFF
+from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 BRIDGE = 1e-4  # share of time that a bridged policy spends on keeping its classes connected
 PRECISE = 1e-12  # rounding beyond this share of a signal's range asks for careful evaluation
 ALLOWED = (100, 20)  # roundings that a tolerance makes room for: so many, and so many more for every state
+UNKNOWN = 1e-6  # rounding beyond this share of the largest values means that they are not known
+WIDER = 8  # up to so many times as much room for rounding where a signal has hardly any range
 KNOWN = 0.02  # share of a signal's range up to which the range is known
 ALONE = 1e-12  # slack of pricing where there are no bounds
 LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
@@ -189,6 +191,9 @@ class Stationary:
         if self.methods.careful:
             magnitude = self._magnitude()
             rounding = (ALLOWED[0] + ALLOWED[1] * min(self.rows.S, DENSE)) * ROUNDOFF * magnitude
+        error = np.max([policy.error for policy, _ in found.tops], axis=0) * self.scale.unit * self.scale.factor / 2
+        narrow = FEASIBLE * (high - low) < 4 * rounding  # only the room for rounding counts
+        rounding = np.where(narrow, np.clip(error, rounding, WIDER * rounding), rounding)
         ranges = Units(low, high, rounding, magnitude)
         columns = []
         for k, (policy, _) in enumerate(found.tops):
@@ -220,7 +225,9 @@ class Stationary:
         """Whether rounding matters, and a careful evaluation is within reach."""
         span = found.best - found.worst
         matters = bool((found.pad > PRECISE * span).any())
-        return matters and (self.rows.S <= DENSE or (self.rows.S <= FACTORED and bool((span > 4 * found.pad).all())))
+        size = np.maximum(1.0, np.maximum(np.abs(found.worst), np.abs(found.best)))
+        pays = bool((span > 4 * found.pad).all() or (found.pad > UNKNOWN * size).any())
+        return matters and (self.rows.S <= DENSE or (self.rows.S <= FACTORED and pays))
 
     def take_care(self, weights: FloatArray) -> None:
         """Evaluate policies carefully from now on; of several classes, the best at the weights [1 + N] counts."""
@@ -316,12 +323,22 @@ class Stationary:
         """The bound, and the policy that comes within slack of it as one column."""
         if not self.N:
             upper = self._upper(weights, max(slack, ALONE), max(slack, ALONE))
-            value = float(self.now.values[0])
-            if upper - value > 1e-10 * abs(float(self.scale.own(self.now.values)[0])) / self.units[0]:
+            if self._is_wide(upper):
                 upper = min(upper, self._upper(weights, 0.0, EXACT))
+            if self._is_wide(upper) and not self.methods.careful and self.rows.S <= FACTORED:
+                self.take_care(weights)
+                upper = min(upper, self._upper(weights, 0.0, EXACT))
+                if self._is_wide(upper) and isinstance(self.part, ScaledPart):  # its profile is of an old policy
+                    self.methods, self.now = QUICK, self.now._replace(profile=None)
+                    upper = min(upper, self._upper(weights, 0.0, EXACT))
         else:
             upper = self._upper(weights, slack, max(EXACT, 0.01 * slack))
         return upper - float(weights @ self.scale.base), [self._column(weights, upper)]
+
+    def _is_wide(self, upper: float) -> bool:
+        """Whether a bound on the only signal is further from the policy at hand than rounding usually leaves it."""
+        values, error = self.now.values, float(self.now.error[0])
+        return upper - float(values[0]) + error > 1e-10 * abs(float(self.scale.own(values)[0])) / float(self.units[0])
 
     def _column(self, weights: FloatArray, upper: float) -> PolicyColumn:
         """The policy at hand as a column."""

@@ -1,4 +1,4 @@
-"""A `CMDP` as the tables of a text file, and back.
+"""From the tables of a text file to a `CMDP`.
 
 TOML, JSON and CSV all hold the same tables: ``model`` (horizon, start, names), ``constraint`` (a list),
 ``transition`` (a list: what one action does in one state, at one step or at every step) and perhaps ``grid``. An action
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.errors import quoted
 from cmdpkit.io.formats.source import Index, Located, LocatedTable, Mistakes, rule_of, tolerance_of
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense, signal_names
@@ -72,35 +72,9 @@ PER_STEP = ("next", "reward", "constraints", "actions", "outcomes")  # the parts
 Tables = dict[str, Any]
 
 
-# -- From a model to tables ------------------------------------------------------------------------------------------
-
-
-def tables_of(cmdp: CMDP) -> Tables:
-    """Everything that defines a model but its `transitions`, as plain tables of texts and numbers."""
-    for c in cmdp.constraints:
-        if c.name in RESERVED:
-            raise CmdpkitError(
-                f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
-                "it; rename it or write .npz"
-            )
-    reached = np.flatnonzero(cmdp.mu).tolist()
-    certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
-    spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
-    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
-    model = {
-        **criterion_entry(cmdp),
-        "start": written_name(cmdp.states[reached[0]]) if certain else spread,
-        "states": names_entry(cmdp.states),
-        "actions": names_entry(cmdp.action_names),
-        **({"per_step": per_step} if per_step else {}),
-        **exact_entry(cmdp),
-    }
-    constraints = [constraint_entry(c) for c in cmdp.constraints]
-    return {
-        "model": model,
-        **({"constraint": constraints} if constraints else {}),
-        **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
-    }
+def names_entry(names: Sequence[Name]) -> Any:
+    """A list of the names, or how many there are if they are the default names."""
+    return len(names) if isinstance(names, range) else [written_name(name) for name in names]
 
 
 def exact_entry(cmdp: CMDP) -> dict[str, Any]:
@@ -108,11 +82,6 @@ def exact_entry(cmdp: CMDP) -> dict[str, Any]:
     if not cmdp.exact:
         return {}
     return {"exact": list(cmdp.exact) if cmdp.of_means else True}
-
-
-def names_entry(names: Sequence[Name]) -> Any:
-    """A list of the names, or how many there are if they are the default names."""
-    return len(names) if isinstance(names, range) else [written_name(name) for name in names]
 
 
 def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
@@ -124,56 +93,6 @@ def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
         **({"marks": {str(states[s]): mark for s, mark in grid.marks.items()}} if grid.marks else {}),
         **({"arrows": list(grid.arrows)} if grid.arrows else {}),
     }
-
-
-def _steps(cmdp: CMDP) -> tuple[int, ...]:
-    """For each part of `PER_STEP`, how many steps are stored: 1 or H."""
-    c = cmdp.compact
-    return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed), 1 if cmdp.outcomes is None else cmdp.outcomes.T
-
-
-def transitions(cmdp: CMDP) -> Iterator[Tables]:
-    """A table per state, action (and step, if anything depends on it), one at a time: all would fill the memory."""
-    T = max(_steps(cmdp))
-    allowed = cmdp.compact.allowed
-    for s in range(cmdp.S):
-        for a in range(cmdp.A):
-            head = {"state": written_name(cmdp.states[s]), "action": written_name(cmdp.action_names[a])}
-            steps = [h for h in range(T) if allowed[h % len(allowed), s, a]]
-            rows = [_transition(cmdp, h, s, a) for h in steps]
-            if len(rows) == T and all(row == rows[0] for row in rows):
-                yield {**head, **rows[0]}
-            else:
-                yield from ({**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True))
-
-
-def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
-    kernel, c = cmdp.kernel, cmdp.compact
-    if cmdp.outcomes is not None and (listed := _outcomes_of(cmdp, cmdp.outcomes, h, s, a)):
-        return {"outcomes": listed}
-    entries = kernel.entries(h, s, a)
-    reached = zip(kernel.successors[entries].tolist(), kernel.prob[entries].tolist(), strict=True)
-    signals = (cmdp.constraints[n].sign * c.g[n, h % c.g.shape[1], s, a] for n in range(cmdp.N))
-    return {
-        "reward": float(c.r[h % len(c.r), s, a]),
-        **{constraint.name: float(x) for constraint, x in zip(cmdp.constraints, signals, strict=True)},
-        # This is the last entry, because a file that ends within it is not valid and therefore noticed.
-        "next": {str(cmdp.states[x]): p for x, p in reached},
-    }
-
-
-def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[Tables]:
-    """What an action may bring at a step, one table for each outcome; none where reward and signals are certain."""
-    here, entries = drawn.entries.entries(h, s, a), drawn.entries
-    names = ("reward", *(c.name for c in cmdp.constraints))
-    signals = drawn.signals[here].tolist()
-    if all(x == signals[0] for x in signals):
-        return []
-    listed = zip(entries.successors[here].tolist(), entries.prob[here].tolist(), signals, strict=True)
-    return [
-        {"next": written_name(cmdp.states[x]), "probability": p, **dict(zip(names, told, strict=True))}
-        for x, p, told in listed
-    ]
 
 
 # -- From tables to a model ------------------------------------------------------------------------------------------

@@ -40,7 +40,8 @@ class Explicit:
     successors: IntArray  # [transitions], the next state
     prob: FloatArray  # [transitions], its probability
     rewards: Mapping[str, FloatArray]  # by name, [choices]: what a choice earns on average
-    start: Mapping[int, float]  # the probability of every first state
+    start: Sequence[int]  # the first states
+    start_place: str = ""  # the file, or the part of one, that names them
 
     def problem(self, reward: str, constraints: Sequence[Constraint], start: Any = None, **options: Any) -> CMDP:
         """The constrained problem in which `reward` is maximised; a constraint bounds the structure of its name.
@@ -49,21 +50,33 @@ class Explicit:
         """
         S, A = len(self.states), len(self.actions)
         at = self.state * A + self.action
-        if start is None and not self.start:
-            raise CmdpkitError("the file names no initial state; give one: start=...")
         if start is None:
-            mu = np.zeros(S)
-            mu[list(self.start)] = list(self.start.values())
+            start = self._first()
         return CMDP(
             Kernel.from_entries((1, S, A), at[self.owner], self.successors, self.prob),
             self._table(reward, at, S, A),
-            mu=mu if start is None else start if isinstance(start, Mapping) else {start: 1.0},
+            mu=start if isinstance(start, Mapping) else {start: 1.0},
             actions=np.isin(np.arange(S * A), at).reshape(S, A),
             constraints=[replace(c, signal=self._table(c.name, at, S, A)) for c in constraints],
             states=self.states,
             action_names=list(self.actions),
             **options,
         )
+
+    def _first(self) -> Name:
+        """The first state, if the file names exactly one; it cannot say how likely each of several is."""
+        named = [self.states[s] for s in self.start]
+        if not named:
+            raise CmdpkitError(
+                f"{self.start_place} names no initial state, and a problem starts somewhere; give one: start=..."
+            )
+        if len(named) > 1:
+            first = ", ".join(map(quoted, named[:2]))
+            raise CmdpkitError(
+                f"{self.start_place} names {len(named):,} initial states ({first}{', ...' if len(named) > 2 else ''}), "
+                "and not how likely each is; give the first state or the probability of each: start=... (read_explicit)"
+            )
+        return named[0]
 
     def _table(self, name: str, at: Any, S: int, A: int) -> FloatArray:
         """A reward structure as an array [S, A]."""
@@ -96,15 +109,8 @@ def explicit_of(cmdp: CMDP) -> Explicit:
         successors=rows.successors.astype(np.int64),
         prob=rows.prob,
         rewards=signals,
-        start={int(s): float(cmdp.mu[s]) for s in np.flatnonzero(cmdp.mu)},
+        start=np.flatnonzero(cmdp.mu).tolist(),
     )
-
-
-def one_start(states: Sequence[int]) -> dict[int, float]:
-    """The start distribution for the initial states of a file; several have no probabilities there."""
-    if len(states) > 1:
-        raise CmdpkitError(f"the file has {len(states)} initial states; say how likely each is: start=...")
-    return dict.fromkeys(states, 1.0)
 
 
 def told_apart(state: IntArray, given: Sequence[Name]) -> tuple[list[Name], IntArray]:
@@ -178,6 +184,7 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
     rows = [choices[key] for key in keys]
     state = np.array([s for s, _ in keys], dtype=np.int64)
     actions, action = told_apart(state, [names[key] for key in keys])
+    labels = path.with_suffix(".lab")
     return Explicit(
         states=_states(path.with_suffix(".sta"), S),
         actions=actions,
@@ -187,7 +194,8 @@ def read(path: Path, rewards: Mapping[str, Sequence[Path]]) -> Explicit:
         successors=np.array([x for row in rows for x in row], dtype=np.int64),
         prob=np.array([p for row in rows for p in row.values()], dtype=float),
         rewards={name: _rewards(paths, keys, choices, S) for name, paths in rewards.items()},
-        start=one_start(_initial(path.with_suffix(".lab"), S)),
+        start=_initial(labels, S),
+        start_place=f'the label "init" in {labels.name}',
     )
 
 

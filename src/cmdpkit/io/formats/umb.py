@@ -24,7 +24,7 @@ import numpy as np
 import cmdpkit
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.npz import check_inflation, inflation_limit
-from cmdpkit.io.formats.prism import Explicit, check_names, one_start, told_apart
+from cmdpkit.io.formats.prism import Explicit, check_names, told_apart
 from cmdpkit.io.formats.source import check_regular
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
@@ -112,7 +112,8 @@ def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Map
         successors=target,
         prob=prob,
         rewards=rewards,
-        start=one_start(_initial(files, system, S)),
+        start=_initial(files, system, S),
+        start_place="state-is-initial.bin",
     )
 
 

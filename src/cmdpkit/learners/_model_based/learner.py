@@ -252,7 +252,7 @@ class ModelBased(Learner):
         """Data that contradict what was declared about the world."""
         return self.certifier.contradictions(self.counts)
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """How counts are kept, and how planning went; nothing where there is no planning."""
         if not isinstance(self.after, Cadence):
             return {}

@@ -45,9 +45,9 @@ def warnings_of_margin(learner: ModelBased) -> tuple[str | Note, ...]:
     return (*said, *(Note("not cleared", int(n), by=float(short[n])) for n in np.flatnonzero(short)))
 
 
-def account_of_margin(learner: ModelBased) -> dict[str, Any]:
+def internals_with_margin(learner: ModelBased) -> dict[str, Any]:
     """How planning went, and the margin of the policy that would be returned now, in unit scale."""
-    said = ModelBased.explain(learner)
+    said = ModelBased.internals(learner)
     if not learner.plan_log.plans:
         return said
     allowed = learner.spec.allowed

@@ -23,11 +23,17 @@ class PlannerSettings(Params):
     """Numbers that do not change during a run; the defaults are the theory's."""
 
     delta: float = probability(0.1)  # probability with which the guarantee may fail
+
+
+@dataclass(frozen=True)
+class RadiusSettings(PlannerSettings):
+    """Settings of learners that have a radius or a bonus."""
+
     c: float = not_negative(1.0)  # multiplies the logarithm inside every radius: 1 is the theory, less is bolder
 
 
 @dataclass(frozen=True)
-class Radii(PlannerSettings):
+class Radii(RadiusSettings):
     """Settings of learners that have separate radii for signals and for transitions."""
 
     deterministic: bool = False  # one visit tells rewards and utilities: they have no radius after it
@@ -66,7 +72,7 @@ class MarginWithRadii(Radii, WithMargin):
 
 
 @dataclass(frozen=True)
-class StepSettings(PlannerSettings):
+class StepSettings(RadiusSettings):
     """Settings of learners that move policy and prices by small steps."""
 
     policy_step: float = positive(1.0)  # times the theory's step of the policy

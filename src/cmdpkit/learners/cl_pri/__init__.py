@@ -364,7 +364,7 @@ class ClosedLoopPRI(Learner):
             said.append(rules.UNFINISHED.format(episodes=clock.explored, missing=missing, cells=self.cells))
         return said
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """The run as plain values. States and actions are given by index, totals in unit scale."""
         clock, cmdp, pi = self.clock, self._model().cmdp, self.recommend()
         visits = self.counts.visits.reshape(self.T, self.spec.S, self.spec.A)

@@ -321,7 +321,7 @@ class ModelFreePRI(Learner):
             said += [BLIND.format(episodes=k)] if self.ledger.is_blind else []
         return tuple(said)
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """The run's account as plain values; states and actions are given by index, because no names are known."""
         now, p, pi = self.now, self.params, self.recommend()
         seen = improve.view(self.samples, now.played, pi, p.pseudo, p.least)

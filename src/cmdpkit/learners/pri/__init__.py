@@ -14,7 +14,6 @@ whose settings are ours, because the paper does not print them. Its pruning is n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri.presets import PRIParams, notes, printed_preset, theory_preset
 from cmdpkit.learners.pri.prune import COUNT, SUM, Pruning, add_up, empty_tally, told, with_prefix, without_prefix
 from cmdpkit.learners.pri.refine import Refinement, policies_in
@@ -161,7 +159,7 @@ class PRI(Learner):
                 f"pruning left {_large(M)} policies, refinement takes the {found.M} whose actions were visited most; "
                 "max_policies raises that, compare=true or more runs prune further"
             )
-        if found.floor < self.params.floor and self.params.floor_total == 1.0:
+        if found.floor < self.params.floor:
             said.append(
                 f"the floor {self.params.floor:.3g} exceeds 1 / M with M = {found.M} policies: all weights are 1 / M"
             )
@@ -176,7 +174,7 @@ class PRI(Learner):
             said.append(Note("pruned too far", int(n), by=float(missed[n])))
         return said
 
-    def explain(self) -> dict[str, Any]:
+    def internals(self) -> dict[str, Any]:
         """Thresholds, surviving actions, tests, policies and weights, as plain values.
 
         Steps count from 1; states and actions are given by index, counting from 0.
@@ -239,13 +237,6 @@ class PRI(Learner):
             refinement.restore(without_prefix("refinement/", state))
         super().restore(state)
         self.pruning, self.refinement = pruning, refinement
-
-
-def pri_params(spec: Spec, preset: str, changes: Mapping[str, Any]) -> PRIParams:
-    """The parameters of a preset with some of them changed."""
-    found = chosen(PRI.presets, spec, preset, changes)
-    assert isinstance(found, PRIParams)
-    return found
 
 
 def _with_quorum(params: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Params, Spec, resolve
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.params import at_least_one, at_least_zero, below_one, finite, share
+from cmdpkit.learners.params import at_least_one, at_least_zero, below_one, finite
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
 
@@ -49,12 +49,8 @@ class PRIParams(Params):
     early_stop: bool = True  # whether a comparison ends once the smaller set's regret or violation is too large to pass
     checks: int = at_least_one(100)  # how many times early stop checks a comparison; ours, the paper does not say
     prune_max: int = at_least_one()  # largest number of episodes that pruning may take
-    floor: float = at_least_zero()  # smallest weight of a policy in refinement
-    floor_total: float = share(1.0)  # largest sum of all the smallest weights
+    floor: float = at_least_zero()  # smallest weight of a policy in refinement, at most 1 / M
     band: bool = True  # whether utilities must be within rad_t of the tightened thresholds; otherwise at least at them
-    first_block: bool = True  # whether estimates use only the first floor * sqrt K plays of a round; otherwise all
-    release: bool = False  # whether the floor is given up in identification, where nothing is estimated any more
-    pooled: bool = True  # whether visits of all policies are pooled to identify; otherwise shares are weighted
     draw_each: bool = False  # whether every episode draws its policy; otherwise the policies are played in turn
     max_policies: int = at_least_one(64)  # largest number of policies that refinement takes
 
@@ -64,7 +60,7 @@ class PRIParams(Params):
 
     def floor_of(self, M: int) -> float:
         """e', the smallest weight among M policies."""
-        return min(self.floor, self.floor_total / M)
+        return min(self.floor, 1 / M)
 
 
 def printed_preset(spec: Spec) -> PRIParams:

@@ -275,7 +275,7 @@ class Refinement(Saved):
         """Plays of a policy whose returns count in a round."""
         if self.phase == IDENTIFY:
             return 0 if self.M > 1 else self.plays_per_round  # a single policy was never estimated before
-        return max(int(self.floor * self.plays_per_round), 1) if self.p.first_block else self.plays_per_round
+        return max(int(self.floor * self.plays_per_round), 1)
 
     def _size_blocks(self) -> None:
         """Divide a round into blocks of episodes, and begin the first block that has any."""
@@ -295,23 +295,21 @@ class Refinement(Saved):
         self.round += 1
         self.taken[:] = 0
         if self.phase == REFINE:
-            self._decompose(self.floor)
+            self._decompose()
             if self.round & (self.round - 1) == 0 or self.round == self.rounds:
                 self.history = np.vstack([self.history, np.append(self.round, self.alpha)])
             if self.round == self.rounds:
-                if self.p.release:
-                    self._decompose(0.0)
                 self.phase, self.round = IDENTIFY, 0
         self._size_blocks()
 
-    def _decompose(self, floor: float) -> None:
+    def _decompose(self) -> None:
         """Find new weights; before every policy was played, the weights stay as they are."""
         if not self.sums[:, 0].all():
             return
         p, t = self.p, self.round
         v, w = self.estimates()
         radius = rad(self.spec.H, p.K, self.floor, t) if p.band else None
-        self.alpha, feasible, self.basis = self.lp.solve(v, w, self.rho, floor, radius, self.basis)
+        self.alpha, feasible, self.basis = self.lp.solve(v, w, self.rho, self.floor, radius, self.basis)
         self.rounds_short, self.last_short = self.rounds_short + (not feasible), not feasible
 
     def estimates(self) -> tuple[FloatArray, FloatArray]:
@@ -335,7 +333,7 @@ class Refinement(Saved):
         if not full:
             return default
         visits = self.reached[full[0]]
-        if not self.p.pooled or full[0] == REFINE:  # as printed, all visits of identification count alike
+        if full[0] == REFINE:  # as printed, all visits of identification count alike
             visits = self.alpha[:, None] * (visits / np.maximum(self.plays[full[0]], 1)[:, None])
         q = np.zeros_like(default)
         for m in range(self.M):

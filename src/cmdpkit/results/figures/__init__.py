@@ -17,14 +17,13 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
 from cmdpkit.exact.solution import Solution
-from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
+from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.operators.policies import TimeCourse
 from cmdpkit.records.record import RunRecord
 from cmdpkit.results.figures import curves, plans
-from cmdpkit.results.figures.style import Size
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.simulate.distribution import Simulation
 
@@ -37,7 +36,7 @@ def draw(
     name: str,
     *,
     algos: str | Sequence[str] | None = None,
-    labels: Mapping[str, str] | Sequence[str] | None = None,
+    labels: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Figure:
     """The figure called ``name`` of a study with its options, of some algorithms in this order, under other names."""
@@ -48,10 +47,11 @@ def draw(
         "certified_gap": curves.certified_gap,
         "multiplier": curves.multiplier,
         "sweep": curves.parameter_sweep,
-        "price": _price_of,
         "policy": plans.policy_boards,
         "occupancy": plans.occupancy_maps,
     }
+    if name == "price":
+        raise CmdpkitError("the figure 'price' was removed: ck.tradeoff(model, name).plot(policies={...}) draws it")
     if name not in drawn:
         raise CmdpkitError(f"there is no figure {name!r}; there are {', '.join(drawn)}")
     if not study.records:
@@ -66,45 +66,22 @@ def draw(
         record, cmdp = _modelled(study, options.pop("env", None), options.pop("algo", None))
         return drawn[name](cmdp, record.policy, **options)
     study = _arranged(study, algos, labels)
-    if name == "price":
-        return _price_of(study, **options)
     return drawn[name](study.groups(), **({"models": study.models} if name == "multiplier" else {}), **options)
 
 
 NOT_OPTIONS = ("found", "study", "models", "cmdp", "policy")  # what `draw` itself gives to the functions
 
 
-def _arranged(study: Study, algos: str | Sequence[str] | None, labels: Any) -> Study:
+def _arranged(study: Study, algos: str | Sequence[str] | None, labels: Mapping[str, str] | None) -> Study:
     """The runs of some algorithms, in the order in which these are given, under other names."""
     asked = [algos] if isinstance(algos, str) else list(algos or ())
     if labels is not None and not isinstance(labels, Mapping):
-        if isinstance(labels, str) or len(labels) != len(asked):
-            raise CmdpkitError(f"labels is {labels!r}, expected one for each of algos, or a mapping of names to labels")
-        labels = dict(zip(asked, labels, strict=True))
+        raise CmdpkitError(f"labels is {labels!r}, expected a mapping of names to labels")
     parts = [study.only(algos=algo).records for algo in asked]
     order = {record.run.key: i for i, part in reversed(list(enumerate(parts))) for record in part}
     kept = (record for record in study.records if record.run.key in order)
     chosen = replace(study, records=tuple(sorted(kept, key=lambda record: order[record.run.key]))) if asked else study
     return chosen.with_labels(labels) if labels else chosen
-
-
-def _price_of(
-    study: Study,
-    *,
-    env: str | None = None,
-    constraint: str | None = None,
-    points: int = 21,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """The price curve of one constraint, by default the first, and the last policies of the first seeds as dots."""
-    run, cmdp = _modelled(study, env)
-    if cmdp.N == 0:
-        raise CmdpkitError(f"{run.run.env} has no constraint, hence no price")
-    name = cmdp.constraints[0].name if constraint is None else constraint
-    groups = [group for group in study.groups() if group.run.fingerprint == run.run.fingerprint]
-    policies = {group.label: group.records[0].policy for group in groups}
-    return plans.price_curve(tradeoff(cmdp, name, points), title=run.run.env, policies=policies, size=size, ax=ax)
 
 
 def _modelled(study: Study, env: str | None, algo: str | None = None) -> tuple[RunRecord, CMDP]:

@@ -13,8 +13,9 @@ from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import Size, bend, legend_below, panels, styled, thousands
-from cmdpkit.results.groups import Group, Kind, curve, curve_name, sweep
+from cmdpkit.results.groups import Group, Kind, curve, curve_name
 from cmdpkit.results.study import model_of
+from cmdpkit.results.study_tables import sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,9 +62,10 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
         for row, (env, mine), asked in zip(axes, by_env.items(), subjects, strict=True):
             for axis, (subject, n) in zip(row, asked, strict=True):
                 name = curve_name(subject, kind)
-                shown = [group for group in mine if group.has(name)]
+                shown = [group for group in mine if group.can_draw(name)]
                 if not shown:
-                    raise CmdpkitError(f"no run on {env} has a curve {name!r}; try kind='realised'")
+                    advice = "name readings= when learning" if name == "certified_gap" else "try kind='realised'"
+                    raise CmdpkitError(f"no run on {env} has a curve {name!r}; {advice}")
                 for group in shown:
                     _band(axis, group, name, n, colours[group.label], raw, scale)
                 _dress(axis, shown, subject, n, kind, scale)
@@ -153,7 +155,7 @@ def _strips(
         height = 2 + STRIP * (i + 0.5)  # points above the panel
         place = axis.get_xaxis_transform() + ScaledTranslation(0, height / 72, axis.figure.dpi_scale_trans)
         starts = [min(max(float(start), low), high) for _, start in group.records[0].phases]
-        ends = [*starts[1:], min(float(group.run.episodes), high)]
+        ends = [*starts[1:], min(float(group.run.length), high)]
         for k, ((name, _), start, end) in enumerate(zip(group.records[0].phases, starts, ends, strict=True)):
             if end > start:
                 colour, faint = looks[group.label]["color"], 0.3 if k % 2 else 0.5

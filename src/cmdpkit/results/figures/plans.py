@@ -6,6 +6,7 @@ downwards, the steps to the right, and one colour per action.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.policies import TimeCourse, evaluate, reach, time_course
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 DARK = "#5B5B5B"  # of lines that belong to no policy
 MOST_BARS = 60  # totals of which each has its own bar
 MOST_COUNTED = 40  # states of a log whose counts are written into the map
+COUNTED_CELL = 0.34  # inches of a cell of a log's map that is wide enough for its count
+LETTER = 0.007  # inches of a letter, for each point of its size
+FAINTEST = 0.15  # of the colour map: a pair that was recorded once is not white
 MOST_PAIRS = 200_000  # pairs of state and action of a map; a larger one would be grey dust
 MOST_CELLS = 2_000_000  # of a map; a larger one would be grey dust
 MOST_NAMES = 40  # states that are named at the side; of more, every so many
@@ -43,6 +47,8 @@ MOST_STEPS = 12  # drawn by default
 CELL, LEAST_CELL = 0.52, 0.3  # inches of a cell of a board, and the least where the width is given
 NARROW_CELL = 0.45  # inches of a cell below which it has the probability of the likeliest action, but not its arrow
 BOARD = 6.0  # inches of a board at most
+BOARD_TITLE = 0.3  # inches above a board
+COLOUR_BAR = 0.7  # inches below all boards
 ROW = 8.0  # inches of a row of boards where no width is given
 HEAT = "Blues"  # the colour map of heat maps
 STAY = ("·", ".", "•", "∘", "o")  # symbols of an action that stays in place, drawn as a dot
@@ -66,7 +72,6 @@ SHADES = {  # what the colour of a cell means, by criterion
 def price_curve(
     found: Tradeoff,
     bound: float | None = None,
-    title: str = "",
     *,
     policies: Mapping[str, Any] | None = None,
     size: Size = None,
@@ -100,7 +105,6 @@ def price_curve(
         worth, colour = evaluate(cmdp, policy), COLOURS[i % len(COLOURS)]
         place = float(worth.w[cmdp.constraint_index(c.name)]) / c.scale
         value.plot([place], [worth.v], "D", color=colour, markersize=5, label=label(name), zorder=4)
-    value.set_title(title, loc="left", fontweight="bold")
     legend_below(figure, ax)
     return figure
 
@@ -170,7 +174,7 @@ def course(found: TimeCourse, *, name: str = "", size: Size = None, ax: Any = No
 @styled
 def coverage_map(found: Estimate, *, size: Size = None) -> Figure:
     """How often every action was recorded in every state of a log, over all steps; white pairs were never tried."""
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import ListedColormap, LogNorm
 
     visits, log = found.visits.sum(axis=0), found.log
     S, A = visits.shape
@@ -180,26 +184,31 @@ def coverage_map(found: Estimate, *, size: Size = None) -> Figure:
     room = (width or min(2.4 + 0.55 * A, 12.0), height or min(1.2 + 0.24 * S, 12.0))
     figure, axes = style.canvas(1, 1, room)
     axis = axes[0][0]
+    recorded = ListedColormap(style.matplotlib().colormaps[HEAT](np.linspace(FAINTEST, 1.0, 256)))
     shown = np.ma.masked_equal(visits, 0)
-    image = axis.imshow(shown, aspect="auto", cmap="Blues", norm=LogNorm(1, max(int(visits.max()), 2)))
+    image = axis.imshow(shown, aspect="auto", cmap=recorded, norm=LogNorm(1, max(int(visits.max()), 2)))
     axis.set_facecolor("white")
     axis.grid(visible=False)
+    states, actions = ([label(name) for name in names] for names in (log.states, log.action_names))
+    letter = LETTER * style.matplotlib().rcParams["font.size"]
+    cell = (room[0] - 1.2 - letter * max(map(len, states))) / A  # inches
     every = -(-S // MOST_COUNTED)
-    axis.set_yticks(range(0, S, every), [label(log.states[s]) for s in range(0, S, every)])
-    turned = sum(len(str(name)) for name in log.action_names) * 0.09 > 0.7 * room[0]
-    axis.set_xticks(range(A), [label(name) for name in log.action_names], rotation=90 if turned else 0)
+    axis.set_yticks(range(0, S, every), states[::every])
+    turned = max(map(len, actions)) * letter > cell
+    stride = max(1, math.ceil(2.5 * letter / cell)) if turned else 1
+    axis.set_xticks(range(0, A, stride), actions[::stride], rotation=90 if turned else 0)
     axis.set_ylabel("state")
     axis.set_xlabel("action")
-    if S <= MOST_COUNTED:
+    if S <= MOST_COUNTED and cell >= COUNTED_CELL:
         dark = visits.max() ** 0.6
         for s, a in np.ndindex(S, A):
             text, colour = (compact(float(visits[s, a]), 3), "white" if visits[s, a] > dark else BLACK)
             axis.text(a, s, text, ha="center", va="center", fontsize=7, color=GREY if not visits[s, a] else colour)
-    axis.set_xticks(np.arange(-0.5, A), minor=True)
-    axis.set_yticks(np.arange(-0.5, S), minor=True)
-    axis.grid(visible=S <= MOST_COUNTED, which="minor", color=PALE, linewidth=0.6)
-    axis.tick_params(which="minor", length=0)
-    figure.colorbar(image, ax=axis, label="times recorded", shrink=0.8)
+        axis.set_xticks(np.arange(-0.5, A), minor=True)
+        axis.set_yticks(np.arange(-0.5, S), minor=True)
+        axis.grid(which="minor", color=PALE, linewidth=0.6)
+        axis.tick_params(which="minor", length=0)
+    figure.colorbar(image, ax=axis, label="times recorded", shrink=0.8, aspect=20 * max(1.0, room[1] / room[0]))
     return figure
 
 
@@ -215,13 +224,13 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
     """
     grid = _grid(cmdp)
     there = reach(cmdp, policy)
-    figure, axes = _boards(cmdp, grid, _steps(cmdp, steps), size)
+    figure, axes, cell = _boards(cmdp, grid, _steps(cmdp, steps), size)
     arrows = grid.arrows or tuple(label(name) for name in cmdp.action_names)
     for axis, h in axes:
-        _cells(axis, grid)
+        _cells(axis, grid, cell)
         for s, (row, column) in enumerate(grid.cells):
             if there[h, s] > NEGLIGIBLE:
-                _decision(axis, row, column, arrows, policy.row(h, s))
+                _decision(axis, row, column, arrows, policy.row(h, s), cell)
     return figure
 
 
@@ -231,16 +240,19 @@ def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = Non
     grid = _grid(cmdp)
     there = reach(cmdp, policy)
     shown = _steps(cmdp, steps)
-    figure, axes = _boards(cmdp, grid, shown, size)
+    figure, axes, cell = _boards(cmdp, grid, shown, size, below=COLOUR_BAR)
     top = float(there[shown].max())
     for axis, h in axes:
         heat = np.full((grid.rows, grid.columns), np.nan)
         for s, (row, column) in enumerate(grid.cells):
             heat[row, column] = there[h, s]
         axis.imshow(np.ma.masked_invalid(heat), cmap=HEAT, vmin=0, vmax=top)
-        _cells(axis, grid, face="none")
-        _odds_in_cells(axis, heat, top)
-    figure.colorbar(axes[0][0].images[0], ax=[axis for axis, _ in axes], label=SHADES[cmdp.criterion.kind], shrink=0.7)
+        dark = there[h] > 0.6 * top
+        _cells(axis, grid, cell, face="none", dark=dark)
+        _odds_in_cells(axis, grid, there[h], dark, cell)
+    drawn_axes = [axis for axis, _ in axes]
+    figure.colorbar(drawn_axes[0].images[0], ax=drawn_axes, label=SHADES[cmdp.criterion.kind], location="bottom",
+                    shrink=0.7, aspect=30)  # fmt: skip
     return figure
 
 
@@ -263,24 +275,31 @@ def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
     return [step - 1 for step in chosen]
 
 
-def _boards(cmdp: CMDP, grid: Grid, shown: Sequence[int], size: Size) -> tuple[Figure, list[tuple[Axes, int]]]:
-    """One empty board per step, as many side by side as can be read; places left over in the last row stay empty."""
+def _boards(
+    cmdp: CMDP, grid: Grid, shown: Sequence[int], size: Size, below: float = 0.0
+) -> tuple[Figure, list[tuple[Axes, int]], float]:
+    """One empty board per step, as many side by side as can be read, and the inches of a cell.
+
+    Places left over in the last row stay empty, and ``below`` all boards there is room for something else.
+    """
     width, height = style.size_of(size)
     least = min((CELL if width is None else LEAST_CELL) * grid.columns, BOARD)
     across = min(len(shown), max(1, int((width or ROW) / least)))
     rows = -(-len(shown) // across)
     wide = least if width is None else width / across
-    tall = wide * grid.rows / grid.columns + 0.3 if height is None else height / rows
+    tall = wide * grid.rows / grid.columns + BOARD_TITLE + below / rows if height is None else height / rows
     figure, axes = style.canvas(rows, across, (wide, tall))
+    figure.set_layout_engine("compressed")  # for panels of a fixed shape
     flat = list(axes.flat)
     for axis in flat[len(shown) :]:
         axis.set_axis_off()
     for axis, h in zip(flat, shown, strict=False):
         axis.set_title(f"step {h + 1}" if cmdp.criterion.has_horizon else "every step")
-    return figure, list(zip(flat, shown, strict=False))
+    cell = 0.92 * min(wide / grid.columns, (tall - BOARD_TITLE - below / rows) / grid.rows)
+    return figure, list(zip(flat, shown, strict=False)), cell
 
 
-def _cells(axis: Axes, grid: Grid, face: str = "#FFFFFF") -> None:
+def _cells(axis: Axes, grid: Grid, cell: float, face: str = "#FFFFFF", dark: BoolArray | None = None) -> None:
     """The board: one square per state, with its mark in the corner; places that are no state stay grey."""
     from matplotlib.patches import Rectangle
 
@@ -294,10 +313,11 @@ def _cells(axis: Axes, grid: Grid, face: str = "#FFFFFF") -> None:
             Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor="#B9B9B9", linewidth=0.6, zorder=1)
         )
         if s in grid.marks:
-            axis.text(column - 0.44, row - 0.42, grid.marks[s], fontsize=7.5, color=GREY, ha="left", va="top", zorder=4)
+            letters, colour = min(7.5, 0.34 * 72 * cell), "#FFFFFF" if dark is not None and dark[s] else GREY
+            axis.text(column - 0.45, row - 0.47, grid.marks[s], fontsize=letters, color=colour, va="top", zorder=4)
 
 
-def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: FloatArray) -> None:
+def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: FloatArray, cell: float) -> None:
     """The action of one cell; where there are several, orange arrows on a tinted cell, longer the likelier they are."""
     from matplotlib.patches import Rectangle
 
@@ -307,16 +327,26 @@ def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: Fl
         return
     corner = (column - 0.5, row - 0.5)
     axis.add_patch(Rectangle(corner, 1, 1, facecolor="#FCE3D2", edgecolor=CHANCE, linewidth=1.1, zorder=2))
+    narrow = cell < NARROW_CELL
     for a in taken:
-        _symbol(axis, (column, row - 0.1), arrows[a], 0.12 + 0.24 * float(odds[a]), CHANCE, through=False)
+        _symbol(axis, (column, row - 0.1), arrows[a], 0.12 + 0.24 * float(odds[a]), CHANCE, through=False, small=narrow)
     likely = max(taken, key=lambda a: odds[a])
-    share = percent(round(float(odds[likely]), 3))
-    narrow = axis.get_window_extent().width < NARROW_CELL * axis.figure.dpi * abs(np.diff(axis.get_xlim())[0])
+    share = percent(round(float(odds[likely]), 2 if narrow else 3))
     text = share if narrow else f"{arrows[likely]} {share}"
-    axis.text(column, row + 0.47, text, ha="center", va="bottom", fontsize=7, color=CHANCE, zorder=6)
+    letters = min(7.0, 0.34 * 72 * cell)
+    axis.text(column, row + 0.47, text, ha="center", va="bottom", fontsize=letters, color=CHANCE, zorder=6)
 
 
-def _symbol(axis: Axes, middle: tuple[float, float], symbol: str, length: float, colour: str, *, through: bool) -> None:
+def _symbol(
+    axis: Axes,
+    middle: tuple[float, float],
+    symbol: str,
+    length: float,
+    colour: str,
+    *,
+    through: bool,
+    small: bool = False,
+) -> None:
     """An arrow from the middle of a cell or through it, a dot for staying, anything else as text."""
     x, y = middle
     if symbol in STAY:
@@ -325,18 +355,21 @@ def _symbol(axis: Axes, middle: tuple[float, float], symbol: str, length: float,
         towards = DIRECTIONS[symbol]
         dx, dy = (length * part / np.hypot(*towards) for part in towards)
         start = (x - dx, y - dy) if through else middle
-        look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
-        axis.annotate("", (x + dx, y + dy), start, arrowprops=look, zorder=5)
+        width, head = (1.0, 4.5) if small else (1.4, 9)
+        look = {"arrowstyle": "-|>", "color": colour, "linewidth": width, "shrinkA": 0, "shrinkB": 0}
+        axis.annotate("", (x + dx, y + dy), start, arrowprops=look | {"mutation_scale": head}, zorder=5)
     else:
         axis.text(x, y, symbol, ha="center", va="center", fontsize=7, color=colour, zorder=5)
 
 
-def _odds_in_cells(axis: Axes, heat: FloatArray, top: float) -> None:
-    """Percentages of at least one half per cent, dark on light cells and light on dark ones."""
-    for row, column in np.argwhere(np.nan_to_num(heat) >= 0.005):
-        share = heat[row, column]
-        colour = "#FFFFFF" if share > 0.6 * top else BLACK
-        axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=colour, zorder=5)
+def _odds_in_cells(axis: Axes, grid: Grid, there: FloatArray, dark: BoolArray, cell: float) -> None:
+    """Percentages of at least one half per cent, light on dark cells; they leave room for the mark of a cell."""
+    for s in np.flatnonzero(there >= 0.005).tolist():
+        row, column = grid.cells[s]
+        lower = 0.22 if s in grid.marks and cell < NARROW_CELL else 0.0
+        letters, colour = min(8.0, 0.38 * 72 * cell), "#FFFFFF" if dark[s] else BLACK
+        text = f"{100 * there[s]:.0f}"
+        axis.text(column, row + lower, text, ha="center", va="center", fontsize=letters, color=colour, zorder=5)
 
 
 # -- without a grid ----------------------------------------------------------------------------------------------------
@@ -391,7 +424,8 @@ def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = 
     for hatch in sorted({hatch for _, hatch in looks.values() if hatch}):
         cells = np.isin(action, [a for a in used if looks[a][1] == hatch])
         edges = np.arange(H + 1) - 0.5, np.arange(S + 1) - 0.5
-        axis.pcolor(*edges, np.ma.masked_where(~cells, action), hatch=hatch, alpha=0.0, edgecolor=BLACK, linewidth=0)
+        clear = ListedColormap(["none"])  # an alpha of 0 would take the hatching away too
+        axis.pcolor(*edges, np.ma.masked_where(~cells, action), hatch=hatch, cmap=clear, edgecolor=BLACK, linewidth=0)
     for state, step in np.argwhere(draws):
         axis.plot(step, state, "o", markersize=5, markerfacecolor="white", markeredgecolor=BLACK)
     _name_axes(axis, policy)

@@ -18,9 +18,9 @@ from cmdpkit.results.groups import Group, curve, larger_is_better, scores
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
 from cmdpkit.results.run import ledger_table
-from cmdpkit.results.statistics import LEVEL, SeedMean, seed_mean
+from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.study import Study, model_of
-from cmdpkit.results.study_tables import aggregate_table, by_problem, grid_table, group_table, within_bounds
+from cmdpkit.results.study_tables import by_problem, grid_table, group_table, rank_table, within_bounds
 from cmdpkit.results.wording import bounded, drawn, label, number, short
 from cmdpkit.running.importing import PRESET as IMPORTED
 
@@ -112,7 +112,7 @@ def _ranks(found: Sequence[Group], metric: str) -> dict[str, float]:
     if len({group.label for group in found}) < 2:
         return {}
     try:
-        return {row.label: row.over.mean for row in aggregate_table(found, metric, "ranks", None, None, LEVEL, 0).rows}
+        return {row.label: row.over.mean for row in rank_table(found, metric).rows}
     except CmdpkitError:  # there is no problem that all of them were run on
         return {}
 
@@ -220,7 +220,7 @@ def _with_interval(over: SeedMean) -> str:
 
 def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
     first = group.records[0]
-    names = [name for name in first.curves if group.has(name) and np.size(first.curves[name])]
+    names = [name for name in first.curves if np.size(first.curves[name]) and group.can_draw(name)]
     names = [name for name in names if name in DRAWN or name.endswith(("regret", "violation"))]
     grid = curve(group, names[0]).episode if names else np.zeros(0)
     at = grid[np.unique(np.linspace(0, len(grid) - 1, min(detail.points, len(grid))).round().astype(int))]
@@ -232,9 +232,9 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
         "at": _rounded(at),
         "curves": {name: _lines(group, name, at, detail.lines) for name in names},
         "phases": [{"name": name, "start": start} for name, start in first.phases],
-        "episodes": first.run.episodes,
+        "episodes": first.run.length,
         "seed": first.run.seed,
-        "explanation": _listed({**proved, **first.explanation}),
+        "internals": _listed({**proved, **first.internals}),
         "notes": list(first.notes),
         "runs": [
             {
@@ -268,7 +268,7 @@ def _rounded(x: FloatArray, digits: int = CURVE_DIGITS) -> list[float | int]:
 
 
 def _listed(value: Any) -> Any:
-    """An explanation as texts and lists of them, so that the order of its entries reaches the page."""
+    """The internals as texts and lists of them, so that the order of its entries reaches the page."""
     if isinstance(value, Mapping):
         return {"entries": [[str(key), _listed(inner)] for key, inner in value.items()]}
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -295,12 +295,12 @@ def _command(group: Group) -> str:
     length = "stop" if run.anytime else f"{run.unit}s"
     options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else "", "readings": run.readings}
     if run.readings or seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
-        given = {length: run.episodes, "preset": run.preset, **run.params, **options}
+        given = {length: run.length, "preset": run.preset, **run.params, **options}
         words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
         words += ["baseline=baseline"] if run.baseline else []
         return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
     words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset]
-    words += [f"--{length}", str(run.episodes), "--seeds", str(len(seeds))]
+    words += [f"--{length}", str(run.length), "--seeds", str(len(seeds))]
     words += ["--first-seed", str(seeds[0])] if seeds[0] else []
     for name, bound in run.bounds.items():
         words += ["--bound", f"{name}={bound!r}"]

@@ -7,9 +7,7 @@ security policy allows exactly these scripts and nothing else. docs/design/chart
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -19,6 +17,7 @@ import numpy as np
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.tradeoff import Tradeoff
+from cmdpkit.io.formats.csv_text import cell
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -80,11 +79,11 @@ def _environment() -> Any:
 
 def _files(table: Table[Any]) -> Plain:
     """A table as files: LaTeX and Markdown as they are written for papers, CSV with every digit."""
-    text, rows = io.StringIO(), table.data()
-    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(key for row in rows for key in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    files = {"tex": table.to_latex(), "md": table.to_markdown(), "csv": text.getvalue()}
+    rows = table.data()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    lines: list[list[Any]] = [names, *([row.get(name) for name in names] for row in rows)]
+    text = "".join(",".join(cell(None if x is None else str(x)) for x in line) + "\r\n" for line in lines)
+    files = {"tex": table.to_latex(), "md": table.to_markdown(), "csv": text}
     return {"name": label(table.title) or "table", "files": files}
 
 

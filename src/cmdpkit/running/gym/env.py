@@ -36,7 +36,7 @@ def to_gym(cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> 
 
     Observations and actions are indices of states and actions. ``info["costs"]`` [N] holds what the constraints count,
     in the user's units and order, and ``info["cost"]`` the same as a number where there is one constraint, as other
-    libraries expect it; ``info["action_mask"]`` says which actions exist now, and ``info["step"]`` how many
+    libraries expect it; ``info["action_mask"]`` marks the actions that exist now, and ``info["step"]`` how many
     steps were taken. With noise "bernoulli" each signal is drawn with the model's value as its mean: it is 0 or 1 if
     all values in the model lie between these, and else the smallest or the largest value in the model.
 
@@ -183,7 +183,7 @@ class FunctionEnv(gymnasium.Env[Any, Any]):
         a = int(action)
         signals = np.array(form.collect(x, a))
         if model.noise:
-            y = form.step(x, a)
+            y = form.step(x, a, 0)[0]
             signals += form.after(y)
             moves = zip(model.noise, y, strict=True)
             x = tuple(int(part.to[j, _drawn(part.p[j], self.np_random)]) for part, j in moves)

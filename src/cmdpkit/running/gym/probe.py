@@ -81,7 +81,7 @@ class Probe:
 
 
 def probe(env: gymnasium.Env[Any, Any], episodes: int = 100, *, longest: int = 1_000, seed: int = 0) -> Probe:
-    """Play random actions in an environment, and propose the horizon and the ranges that `GymWorld` has to be told.
+    """Play random actions in an environment, and propose the horizon and the ranges that `GymWorld` needs.
 
     Ranges are proposed so that they hold 0 and everything that was seen: those that the environment declares, or else
     the values seen, rounded outwards to a number such as 1, 2, 5 or 10. Random actions may not have met the largest

@@ -47,10 +47,10 @@ class GymWorld(World):
     allowed : bool [S, A] or [H, S, A], the actions that may be tried, by default all
     model : the environment's exact model; regret is then measured against its optimum
     stationary : whether nothing depends on the step, so that learners may share what they count between the steps; by
-        default what the model says, and without a model this is assumed, as notes and certificate then say
+        default that of the model; without a model it is assumed, and notes and certificate mention it
 
     An episode that ends early continues in an extra state, without reward and cost, up to H steps. An environment's
-    ``info["action_mask"]`` is not read; `allowed` says beforehand which actions may be tried. Environments made by
+    ``info["action_mask"]`` is not read; `allowed` fixes beforehand which actions may be tried. Environments made by
     `to_gym` and `make_env` have a model, with constraints and actions, which is used by default.
 
     >>> import cmdpkit as ck
@@ -173,8 +173,8 @@ class GymWorld(World):
         places = [self._place(cell) for cell in found.cells]
         note = told(found._replace(before=before, after=after), f"episode {episode:,}", places, ["reward", *names])
         return episode, (
-            f"{note}. The policy was learned from both; learn it again from what comes after the change. (Where an "
-            "observation does not tell everything that matters, a policy that changes while it learns has the same "
+            f"{note}. The policy was learned from both; learn it again from what comes after the change. (If the "
+            "observation leaves out something that matters, a policy that changes while it learns has the same "
             "effect)"
         )
 
@@ -257,7 +257,7 @@ class GymWorld(World):
         if wrong and given is not None:
             raise CmdpkitError(f"the model does not fit: {', and '.join(wrong)}")
         if wrong:
-            self.notes += (f"the model that the environment brings is not used: {', and '.join(wrong)}",)
+            self.notes += (f"the model of the environment is not used: {', and '.join(wrong)}",)
             return None
         return model.reformulated(constraints=_over(model.H, asked))
 

@@ -352,7 +352,15 @@ function tradeoffChart(t, dots) {
 
 // -- taking them away
 
-const csvText = (rows) => rows.map((row) => row.map((x) => (/[",\r\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : x)).join(",")).join("\n") + "\n";
+const FORMULA = /^'*(?:[=+@]|-(?![\d.]+(?:[eE][+-]?\d+)?\s*%?$|inf))/;
+
+/** One value as CSV has it; a text that a spreadsheet would take for a formula is written after an apostrophe. */
+function csvCell(x) {
+  const text = typeof x === "string" && FORMULA.test(x) ? `'${x}` : String(x);
+  return /[",\r\n]|^\s|\s$|^#/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+const csvText = (rows) => rows.map((row) => row.map((x) => csvCell(x ?? "")).join(",")).join("\n") + "\n";
 
 /** The numbers of a chart: one line per point, with the mean, the ends of its interval and the seeds; then the dots. */
 function csvOf(spec) {

@@ -123,9 +123,8 @@ function policyJson(problem, run) {
 }
 
 function policyCsv(problem, run) {
-  const quoted = (x) => (/[",\r\n]|^\s|\s$|^#/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
   const rows = run.policy.flatMap((step, h) => step.flatMap((choice, s) =>
-    taken(choice).map(([a, p]) => [...(problem.stationary ? [] : [h + 1]), quoted(problem.states[s]), quoted(problem.actions[a]), p].join(","))));
+    taken(choice).map(([a, p]) => [...(problem.stationary ? [] : [h + 1]), csvCell(problem.states[s]), csvCell(problem.actions[a]), p].join(","))));
   const head = { ...lasting(problem, run), states: names(problem, 0), actions: names(problem, 1), rows: rows.length };
   const lines = Object.entries(head).map(([key, value]) => `# ${key} = ${JSON.stringify(value)}`);
   const columns = `${problem.stationary ? "" : "step,"}state,action,probability`;

@@ -83,7 +83,7 @@ class View {
     const parts = [make("p", { class: "quiet" }, `${group.label}, seed ${group.seed}`)];
     if (group.phases.length > 1) parts.push(make("p", {}, `Phases: ${group.phases.map((p) => `${p.name} from ${this.problem.unit} ${(p.start + 1).toLocaleString("en")}`).join(", ")}.`));
     parts.push(...group.notes.map((note) => make("p", { class: "note" }, note)));
-    parts.push(group.explanation.entries.length ? tree(group.explanation) : make("p", {}, "It keeps no account of its own."));
+    parts.push(group.internals.entries.length ? tree(group.internals) : make("p", {}, "It has no internals to show."));
     this.find("[data-internals]").replaceChildren(...parts);
   }
 
