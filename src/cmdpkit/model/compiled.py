@@ -25,7 +25,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from functools import cache, update_wrapper
+from functools import update_wrapper
 from types import FunctionType
 from typing import Any
 
@@ -81,32 +81,14 @@ class _PartLibrary(JITCodeLibrary):
     codegen = property(lambda self: _NoMachineCode)
 
 
-class _Unfinished(Compiler):
-    """Compiles a function as far as its callers need it."""
+class _PartCompiler(Compiler):
+    """Compiles functions that are only parts of others, as far as their callers need it."""
 
     def define_pipelines(self) -> Any:
         if self.state.library is None:
             context, name = self.state.targetctx, self.state.func_id.func_qualname
             self.state.library = _PartLibrary(context.codegen(), name)  # type: ignore[no-untyped-call]
         return Compiler.define_pipelines(self)
-
-
-@cache
-def parts_may_stay_unfinished() -> bool:
-    """Whether this version of Numba can compile a function from an unfinished part; else parts are finished, too."""
-    options: Any = PART_OPTIONS | {"pipeline_class": _Unfinished}
-    half = njit(lambda x: x / 2, **options)
-    try:
-        return bool(njit(lambda x: half(x) + 1.0, **OPTIONS)(3.0) == 2.5)
-    except Exception:  # whatever has changed there
-        return False
-
-
-class _PartCompiler(Compiler):
-    """Compiles functions that are only parts of others."""
-
-    def define_pipelines(self) -> Any:
-        return (_Unfinished if parts_may_stay_unfinished() else Compiler).define_pipelines(self)
 
 
 PART_OPTIONS: Any = OPTIONS | {"pipeline_class": _PartCompiler, "no_cpython_wrapper": True}
@@ -119,36 +101,16 @@ class Compiled:
     """A function in three forms: as it is written, as compiled functions see it, and as Python calls it."""
 
     def __init__(self, function: FunctionType, inline: bool) -> None:
-        self.plain = function
-        self.inline = inline  # whether its code is copied to where compiled functions call it
+        self.plain = function  # as it is written
+        self.entry: Any = njit(function, **OPTIONS)  # takes its arguments from Python's objects, and is kept on disk
+        self.entry._cache = CodeOnDisk(function)
+        self.part: Any = njit(function, forceinline=inline, **PART_OPTIONS)  # Python cannot call it
         self._left: dict[type, int] = {}  # inner loops that the interpreter may run, by the type of the first argument
-        self._entry: Any = None
-        self._part: Any = None
         update_wrapper(self, function)
 
     def __call__(self, *args: Any) -> Any:
         """A call from Python, or from a function that the interpreter runs."""
         return (self.plain if _HERE.interprets else self.entry)(*args)
-
-    @property
-    def entry(self) -> Any:
-        """The form that Python calls, which takes its arguments from Python's objects; it is kept on disk."""
-        if self._entry is None:
-            with _MAKING:
-                if self._entry is None:
-                    entry = njit(self.plain, **OPTIONS)
-                    entry._cache = CodeOnDisk(self.plain)
-                    self._entry = entry
-        return self._entry
-
-    @property
-    def part(self) -> Any:
-        """The form that becomes part of compiled functions which call it; Python cannot call it."""
-        if self._part is None:
-            with _MAKING:
-                if self._part is None:
-                    self._part = njit(self.plain, forceinline=self.inline, **PART_OPTIONS)
-        return self._part
 
     def interpret(self, *args: Any) -> Any:
         """A call that the interpreter runs, with all that the function calls."""
@@ -158,13 +120,13 @@ class Compiled:
         finally:
             _HERE.interprets = before
 
-    def is_interpreted(self, work: int, args: Sequence[Any]) -> bool:
+    def in_budget(self, work: int, args: Sequence[Any]) -> bool:
         """Whether `call` lets the interpreter run a call; its work adds to what was asked of the function before."""
         form = type(args[0])
         if form not in self._left:
             kinds = tuple(map(typeof, args))
             price = INTERPRETED_WORK * len(parts_of(self.plain, kinds))
-            self._left[form] = 0 if CodeOnDisk(self.plain).holds(kinds) else price
+            self._left[form] = 0 if self.entry._cache.holds(kinds) else price
         self._left[form] -= max(1, work)
         return self._left[form] >= 0
 
@@ -188,12 +150,11 @@ class _Here(threading.local):
 
 
 _HERE = _Here()
-_MAKING = threading.Lock()  # Numba's compiler has a lock of its own
 
 
 def call(function: Compiled, work: int, *args: Any) -> Any:
     """Call a compiled function whose work is about this number of inner loops; small work is interpreted."""
-    return (function.interpret if function.is_interpreted(work, args) else function)(*args)
+    return (function.interpret if function.in_budget(work, args) else function)(*args)
 
 
 def primitive(function: Any) -> Any:
