@@ -62,7 +62,7 @@ MISTAKES = {
     "r transposed": (lambda: ck.CMDP(np.full((2, 3, 2), 0.5), np.zeros((3, 2)), horizon=5), ["r for 3 and 2", "expected P (S, A, S) and r (S, A)", "np.swapaxes(r"]),
     "P in the order of older toolboxes": (lambda: ck.CMDP(np.full((3, 2, 2), 0.5), np.zeros((2, 3)), horizon=5), ["P has shape (3, 2, 2)", "expected (S, A, S)", "np.swapaxes(P"]),
     "probabilities that do not sum to 1": (lambda: model(P=P * 0.97), ["state 'cold', action 'run'", "sums to 0.97", "expected 1", "renormalise=True"]),
-    "probabilities in percent": (lambda: made(step=lambda s, a: {0: 70, 1: 30}), ["step(0, 'serve')", "sum to 100", "expected 1", "{next state: probability}"]),
+    "probabilities in percent": (lambda: made(step=lambda s, a: {0: 70, 1: 30}), ["step(0, 'serve')", "sum to 100", "expected 1", "it returned {0: 70, 1: 30}", "renormalise=True"]),
     "a misspelt state": (lambda: model(mu="clod"), ["unknown state", "'clod'", "did you mean 'cold'"]),
     "a constraint without a signal": (lambda: model(constraints=[ck.at_most("heat", 2.0)]), ["constraint 'heat'", "needs a signal array (S, A)", "at_most('heat', 2, signal)"]),
     "a bound in another unit": (lambda: ck.solve(model(constraints=[ck.at_least("heat", 2000.0, HEAT)])), ["heat ≥ 2000", "cannot be met", "the best any policy reaches is 6.88867"]),

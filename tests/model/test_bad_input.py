@@ -146,7 +146,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "function: beyond floats": (lambda: call(step=lambda s, a: {0: HUGE}), r"step\(0, 'a'\) gives 0 probability 1000"),
     "function: next not hashable": (lambda: call(step=lambda s, a: [(1.0, [0])]), r"next state of step\(0, 'a'\) is \[0\]"),
     "function: start not hashable": (lambda: call(start=[0]), r"start is \[0\], expected a state, or a mapping from states"),
-    "function: several starts in a tuple": (lambda: call(states=[0, 1], start=(0, 1, 0)), r"start is \(0, 1, 0\), expected a state, or a mapping"),
+    "function: several starts in a tuple": (lambda: call(states=[0, 1], start=(0, 1, 0)), r"start \(0, 1, 0\) is not among the states; list it"),
     "function: several starts in a list": (lambda: call(start=[0, 1]), r"start is \[0, 1\], expected .* such as \{'low': 0\.5"),
     "function: starts that sum to less": (lambda: call(start={0: 0.5}), r"start sums to 0\.5, expected 1"),
     "function: no start": (lambda: call(start={}), r"start sums to 0, expected 1"),

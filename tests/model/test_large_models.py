@@ -32,8 +32,6 @@ def test_one_matrix_per_action_is_the_same_model_as_a_dense_array(dense):
     per_action = [scipy.sparse.csr_array(P[:, a]) for a in range(A)]
     assert ck.CMDP(per_action, R, horizon=5) == ck.CMDP(P, R, horizon=5)
     assert ck.CMDP(tuple(scipy.sparse.coo_matrix(x) for x in per_action), R, horizon=5) == ck.CMDP(P, R, horizon=5)
-    nested = [[scipy.sparse.csr_array(dense[h, :, a]) for a in range(A)] for h in range(H)]
-    assert ck.CMDP(nested, R, horizon=H) == ck.CMDP(dense, R)
 
 
 def test_entries_in_any_order_are_the_same_model(dense):
@@ -58,14 +56,11 @@ def test_entries_in_any_order_are_the_same_model(dense):
             r"P is 3 matrices, expected one sparse matrix \(4, 4\) for each of the 2 actions",
         ),
         (
-            [[scipy.sparse.eye_array(S)]] * 3,
-            r"P\[h=0\] is 1 matrices, expected one sparse matrix \(4, 4\) for each of the 2",
+            [[scipy.sparse.eye_array(S)] * A] * 3,
+            r"P is a list of lists .* pass Kernel.from_entries\(\(H, S, A\), \(h \* S \+ s\) \* A \+ a, s_next, p\)",
         ),
-        (
-            [[scipy.sparse.eye_array(S), np.eye(S)]],
-            r"P\[h=0\]\[a=1\] is float64 of shape \(4, 4\), expected a sparse matrix of",
-        ),
-        ([[scipy.sparse.eye_array(S), scipy.sparse.eye_array(3)]], r"P\[h=0\]\[a=1\] is float64 of shape \(3, 3\)"),
+        ([scipy.sparse.eye_array(S), np.eye(S)], r"P\[a=1\] is float64 of shape \(4, 4\), expected a sparse matrix of"),
+        ([scipy.sparse.eye_array(S), scipy.sparse.eye_array(3)], r"P\[a=1\] is float64 of shape \(3, 3\)"),
         ([scipy.sparse.eye_array(S), "eye"], r"P\[a=1\] is str, expected a sparse matrix of numbers \(4, 4\)"),
         ([scipy.sparse.eye_array(S) * 1j] * 2, r"P\[a=0\] is complex128 of shape \(4, 4\), expected a sparse"),
         (

@@ -28,13 +28,13 @@ def test_stationary_input_is_a_view_and_equals_its_written_out_form():
     assert ck.solve(short).value == pytest.approx(ck.solve(long).value, abs=1e-14)
 
 
-@pytest.mark.parametrize("form", ["by action", "by step", "kernel"])
+@pytest.mark.parametrize("form", ["by action", "kernel"])
 def test_sparse_and_dense_kernels_give_the_same_model(form):
     dense = stationary()
     matrices = [sparse.csr_matrix(dense.P[0, :, a]) for a in range(2)]
-    P = {"by action": matrices, "by step": [matrices] * 4, "kernel": dense.kernel}[form]
+    P = {"by action": matrices, "kernel": dense.kernel}[form]
     assert (stationary(P=P).P == dense.P).all()
-    assert stationary(P=P).kernel.nonzeros == dense.kernel.nonzeros * (4 if form == "by step" else 1)
+    assert stationary(P=P).kernel.nonzeros == dense.kernel.nonzeros
 
 
 def test_entries_in_any_order_are_sorted_and_repeated_ones_added():
@@ -172,30 +172,34 @@ def from_pair(states, start):
     return made.mu.tolist()
 
 
-@pytest.mark.parametrize(("made", "what"), [(pair, "mu"), (from_pair, "start")])
-def test_a_start_that_can_be_read_in_two_ways_is_refused_and_each_reading_has_a_clear_form(made, what):
-    both = rf"{what} is \(0, 1\), which is the name of a state and also a distribution over the 2 states; write "
-    with pytest.raises(
-        ck.CmdpkitError, match=rf"{both}{what}=\{{\(0, 1\): 1.0\}} .*, or {what}=\[0, 1\] for the distr"
-    ):
-        made(TUPLES, (0, 1))
-    assert made(TUPLES, {(0, 1): 1.0}) == [1.0, 0.0]
-    assert made(TUPLES, [0, 1]) == made(TUPLES, np.array([0.0, 1.0])) == [0.0, 1.0]
-    assert made([(0, 2), (1, 0)], (0, 2)) == [1.0, 0.0]  # not probabilities
-    assert made([(0, 1, 0), (1, 0, 0)], (0, 1, 0)) == [1.0, 0.0]  # too many for two states
-    assert made(["a", "b"], (0.25, 0.75)) == [0.25, 0.75]  # not a state
-    assert made(["a", "b"], "b") == made(["a", "b"], {"b": 1.0}) == [0.0, 1.0]
-
-
-def test_a_whole_number_is_refused_as_a_start_where_index_and_name_differ():
-    message = r"mu is 1, which is the name of the state with index 0 and also the index of the state 2; write mu=\{1: 1"
+def test_a_tuple_that_is_the_name_of_a_state_is_refused_as_it_could_be_a_distribution():
+    message = (
+        r"mu is \(0, 1\), which could be the name of a state and also a distribution; write mu=\{\(0, 1\): 1.0\} for"
+    )
     with pytest.raises(ck.CmdpkitError, match=message):
-        pair([1, 2], 1)
-    assert pair([1, 2], {1: 1.0}) == pair([1, 2], 0) == pair([1, 2], None) == [1.0, 0.0]
-    assert pair([0, 1], 1) == pair(["a", "b"], 1) == pair(None, 1) == pair([7, 8], 8) == [0.0, 1.0]
-    assert from_pair([1, 2], 1) == [1.0, 0.0]  # there a whole number is always a name
+        pair(TUPLES, (0, 1))
+    assert pair(TUPLES, {(0, 1): 1.0}) == [1.0, 0.0]
+    assert pair(TUPLES, [0, 1]) == pair(TUPLES, np.array([0.0, 1.0])) == [0.0, 1.0]
+    assert pair(["a", "b"], (0.25, 0.75)) == [0.25, 0.75]  # not a state
+    assert pair(["a", "b"], "b") == pair(["a", "b"], {"b": 1.0}) == [0.0, 1.0]
+
+
+def test_functions_start_in_a_state_or_in_a_mapping_and_in_nothing_else():
+    assert from_pair(TUPLES, (0, 1)) == from_pair(TUPLES, {(0, 1): 1.0}) == [1.0, 0.0]
+    assert from_pair([1, 2], 1) == [1.0, 0.0]  # a whole number is the name of a state
     with pytest.raises(ck.CmdpkitError, match="start 0 is not among the states"):
         from_pair([1, 2], 0)
+    with pytest.raises(ck.CmdpkitError, match=r"start is \[0, 1\], expected a state, or a mapping from states"):
+        from_pair(TUPLES, [0, 1])
+
+
+def test_a_whole_number_is_an_index_and_refused_where_it_could_be_a_name():
+    message = r"mu is 1, which could be the name of a state and also an index; write mu=\{1: 1"
+    for states in ([1, 2], [0, 1], [7, 8]):
+        with pytest.raises(ck.CmdpkitError, match=message):
+            pair(states, 1)
+    assert pair([1, 2], {1: 1.0}) == pair([1, 2], None) == [1.0, 0.0]
+    assert pair(["a", "b"], 1) == pair(None, 1) == [0.0, 1.0]
     with pytest.raises(ck.CmdpkitError, match=r"mu is 2: an initial state must be an index in 0..1 or the name"):
         pair(["a", "b"], 2)
 

@@ -84,15 +84,15 @@ class CMDP(Shown):
 
     Parameters
     ----------
-    P : array [H, S, A, S] or [S, A, S]; or SciPy sparse matrices [S, S], a list of one for each action or a list of H
-        such lists; or a `Kernel`, which `Kernel.from_entries` makes of one entry per transition; or `Outcomes`, which
-        hold reward and signals too, in place of ``r`` and ``g``
+    P : array [H, S, A, S] or [S, A, S]; or a list of SciPy sparse matrices [S, S], one for each action; or a `Kernel`,
+        which `Kernel.from_entries` makes of one entry per transition; or `Outcomes`, which hold reward and signals too,
+        in place of ``r`` and ``g``
     r : array [H, S, A] or [S, A], mean reward in any finite range
     g, rho : utilities [N, H, S, A] or [N, S, A] and thresholds [N], meaning W_n >= rho_n. With a single number as
         ``rho``, ``g`` has the shape of ``r``. With ``constraints`` given, ``g[n]`` is the n-th constraint's own signal.
     mu : the initial state by its name, or by its index; a distribution [S]; or a mapping from state to probability; by
-        default the first state. What could be read in two ways is refused, such as a tuple that is both a state and a
-        distribution; ``mu={state: 1.0}`` is always clear
+        default the first state. A name that is a whole number or a tuple could be an index or a distribution, and is
+        refused; ``mu={state: 1.0}`` is always clear
     horizon : H, needed when nothing given depends on the step and there is no discount or criterion
     discount : a number between 0 and 1 instead of a horizon: values are sums of discount**t times the signal of step t
     criterion : "average" (long-run mean per step) or "total" (until absorption) instead of a horizon
@@ -452,8 +452,7 @@ class CMDP(Shown):
 
         Parameters
         ----------
-        start : the initial state, or a mapping from state to probability; where ``states`` are listed, also a
-            distribution over them. It means what ``mu`` of `CMDP` means, but a whole number is always a state's name
+        start : the initial state, or a mapping from state to probability
         horizon : number of steps; exactly one of horizon, discount and criterion is given
         discount : a number between 0 and 1 in place of the horizon, as for `CMDP`; no function may take h then
         criterion : "average" or "total" in place of the horizon, likewise

@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from cmdpkit.model.signatures import (
     read_state_function,
 )
 from cmdpkit.model.transitions import FloatArray, Kernel
-from cmdpkit.model.validate import Positions, is_hashable
+from cmdpkit.model.validate import is_hashable
 
 # -- progress of exploration ------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ def build(described: Description) -> CMDP:
         raise CmdpkitError("horizon is missing: give exactly one of horizon, discount and criterion")
     judged = criterion_of(**described.judged, lengths={"P": 1})
     explored = _Exploration(described, constraints, judged)
-    initial = _initial(described, explored.listed)
+    initial = _initial(described)
     try:
         explored.explore(initial)
         explored.report(explored.so_far(), last=True)
@@ -146,40 +146,18 @@ def _check_functions(described: Description, constraints: tuple[Constraint, ...]
             raise CmdpkitError(f"constraint {quoted(c.name)} needs a function of (state, action) as its signal")
 
 
-def _initial(described: Description, states: list[State] | None) -> dict[State, float]:
-    """The probabilities of the first states; where states are listed, what is given is read as `CMDP` reads ``mu``."""
+def _initial(described: Description) -> dict[State, float]:
+    """The probabilities of the first states."""
     start = described.start
-    if isinstance(start, Mapping):
-        place = {s: i for i, s in enumerate(start)}
-        mu, _ = read_start(start, list(place), place.__getitem__, what="start", renormalise=described.renormalise)
-        return dict(zip(place, mu.tolist(), strict=True))
-    if not is_hashable(start) and (states is None or np.asarray(start, dtype=object).size != len(states)):
-        _refuse_several(start)
-    if states is None:
-        return {start: 1.0}
-    find = Positions("state", states)
-    try:
-        mu, _ = read_start(start, states, find, what="start", by_index=False, renormalise=described.renormalise)
-    except CmdpkitError:
-        if (isinstance(start, tuple) or not is_hashable(start)) and any(s in states for s in start):
-            _refuse_several(start)
-        if np.ndim(start) or not is_hashable(start) or start in states:
-            raise
-        _refuse_start(start)
-    return {states[int(s)]: float(mu[s]) for s in np.flatnonzero(mu)}
-
-
-def _refuse_several(start: Any) -> NoReturn:
-    raise CmdpkitError(
-        f"start is {quoted(start)}, expected a state, or a mapping from states to probabilities, such as "
-        "{'low': 0.5, 'high': 0.5}"
-    )
-
-
-def _refuse_start(start: State) -> NoReturn:
-    raise CmdpkitError(
-        f"start {quoted(start)} is not among the states; list it there, or leave states out to have them found"
-    )
+    if not isinstance(start, Mapping) and not is_hashable(start):
+        raise CmdpkitError(
+            f"start is {quoted(start)}, expected a state, or a mapping from states to probabilities, such as "
+            "{'low': 0.5, 'high': 0.5}"
+        )
+    given = start if isinstance(start, Mapping) else {start: 1.0}
+    place = {s: i for i, s in enumerate(given)}
+    mu, _ = read_start(given, list(place), place.__getitem__, what="start", renormalise=described.renormalise)
+    return dict(zip(place, mu.tolist(), strict=True))
 
 
 class _Exploration:
@@ -233,7 +211,10 @@ class _Exploration:
         if self.listed is not None:
             for s in initial:
                 if s not in self.index:
-                    _refuse_start(s)
+                    raise CmdpkitError(
+                        f"start {quoted(s)} is not among the states; list it there, or leave states out to have them "
+                        "found"
+                    )
             self._ask(self.listed)
             return
         for s in initial:

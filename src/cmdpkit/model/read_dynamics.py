@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -136,15 +136,12 @@ def read_start(
     find: Callable[[Any], int],
     *,
     what: str = "mu",
-    by_index: bool = True,
     renormalise: bool = False,
 ) -> tuple[FloatArray, float]:
     """The start distribution [S], and by how much it was corrected.
 
     ``start`` is a mapping from states to probabilities, a distribution [S], the name of a state, or its index; None is
-    the first state. What can be read in two ways that differ is refused. Default names are not read: a state is meant
-    by its index where its author gave it no name. ``find`` returns the index of a state's name. Without ``by_index``
-    a whole number is always a name.
+    the first state. ``find`` returns the index of a state's name.
     """
     S, precision = len(states), ROW_SUM_TOLERANCE
     if isinstance(start, Mapping):
@@ -152,7 +149,7 @@ def read_start(
         for name, p in start.items():
             spread[find(name)] += float(numbers(f"{what}[{quoted(name)}]", [p])[0])
             precision = max(precision, tolerance_of(np.asarray(p).dtype))
-    elif (s := _single_state(start, states, find, what, by_index)) is not None:
+    elif (s := _single_state(start, states, find)) is not None:
         return np.eye(1, S, s)[0], 0.0
     else:
         spread = numbers(what, start)
@@ -170,57 +167,35 @@ def read_start(
     return corrected_start(spread, precision)
 
 
-def _single_state(
-    start: Any, states: Sequence[Name], find: Callable[[Any], int], what: str, by_index: bool
-) -> int | None:
-    """The index of the one state that is meant; None if a distribution is meant."""
+def _single_state(start: Any, states: Sequence[Name], find: Callable[[Any], int]) -> int | None:
+    """The index of the one state that is meant; None if a distribution is meant.
+
+    Names that could be something else, whole numbers and tuples, are refused: the mapping {name: 1.0} is always clear.
+    """
+    named = not isinstance(states, range)  # by the user; by default names count from 1, and a number is an index
     if start is None:
         return 0
-    if isinstance(start, str):
-        return find(start)
-    named = _named(start, states, find)
-    if np.ndim(start) > 0:
-        if named is not None and _may_be_distribution(start, len(states)):
-            raise CmdpkitError(
-                f"{what} is {quoted(start)}, which is the name of a state and also a distribution over the "
-                f"{len(states)} states; write {what}={{{start!r}: 1.0}} for the state, or {what}={list(start)!r} for "
-                "the distribution"
-            )
-        return named
-    if not by_index:
-        return find(start)
-    index = int(start) if is_int(start) and 0 <= start < len(states) else None
-    if named is not None and index is not None and named != index:
-        raise CmdpkitError(
-            f"{what} is {quoted(start)}, which is the name of the state with index {named} and also the index of the "
-            f"state {quoted(states[index])}; write {what}={{{start!r}: 1.0}} or {what}={{{states[index]!r}: 1.0}}"
-        )
-    if named is None and index is None:
-        raise CmdpkitError(
-            f"{what} is {quoted(start)}: an initial state must be an index in 0..{len(states) - 1}"
-            + ("" if isinstance(states, range) else " or the name of a state")
-        )
-    return index if named is None else named
-
-
-def _named(start: Any, states: Sequence[Name], find: Callable[[Any], int]) -> int | None:
-    """The index of the state whose name this is, unless the names are the default ones."""
-    if isinstance(states, range) or not is_hashable(start):
+    if named and np.ndim(start) and is_hashable(start) and start in states:
+        _refuse_unclear(start, "a distribution")
+    if named and is_int(start) and any(map(is_int, states)):
+        _refuse_unclear(start, "an index")
+    if np.ndim(start):
         return None
-    try:
-        s = find(start)
-    except CmdpkitError:
-        return None
-    return s if states[s] == start else None
+    if isinstance(start, str) or (named and not is_int(start)):
+        return find(start)
+    if not is_int(start) or start not in range(len(states)):
+        raise CmdpkitError(
+            f"mu is {quoted(start)}: an initial state must be an index in 0..{len(states) - 1}"
+            + (" or the name of a state" if named else "")
+        )
+    return int(start)
 
 
-def _may_be_distribution(x: Any, S: int) -> bool:
-    """Whether these are S probabilities that sum to 1."""
-    try:
-        spread = numbers("", x, copy=False)
-    except CmdpkitError:
-        return False
-    return spread.shape == (S,) and bool((spread >= 0).all()) and abs(float(spread.sum()) - 1) <= ROW_SUM_TOLERANCE
+def _refuse_unclear(start: Any, other: str) -> NoReturn:
+    raise CmdpkitError(
+        f"mu is {quoted(start)}, which could be the name of a state and also {other}; write mu={{{start!r}: 1.0}} for "
+        "the state, and mu=[...] for a distribution over all states"
+    )
 
 
 # -- sparse matrices --------------------------------------------------------------------------------------------------
@@ -234,25 +209,26 @@ def is_sparse(P: Any) -> bool:
 
 
 def read_sparse(P: Any, S: int, A: int) -> tuple[Kernel, float]:
-    """The kernel of a sparse matrix [S, S] for each action, or of a list of those for each step, and its tolerance."""
+    """The kernel of a sparse matrix [S, S] for each action, and its tolerance."""
     if hasattr(P, "tocoo"):
         raise CmdpkitError(
             f"P is a sparse matrix of shape {P.shape}, expected one {(S, S)} for each action; if its row s * A + a is "
             "state s, action a, pass P=[P[a::A] for a in range(A)]"
         )
-    steps = [P] if hasattr(P[0], "tocoo") else P
+    if not hasattr(P[0], "tocoo"):
+        raise CmdpkitError(
+            "P is a list of lists of sparse matrices, expected one matrix for each action; where transitions depend on "
+            "the step h, pass Kernel.from_entries((H, S, A), (h * S + s) * A + a, s_next, p)"
+        )
+    if len(P) != A:
+        raise CmdpkitError(f"P is {len(P)} matrices, expected one sparse matrix {(S, S)} for each of the {A} actions")
     parts, tolerance = [], ROW_SUM_TOLERANCE
-    for t, step in enumerate(steps):
-        at = f"P[h={t}]" if steps is P else "P"
-        if not isinstance(step, (list, tuple)) or len(step) != A:
-            what = f"{len(step)} matrices" if isinstance(step, (list, tuple)) else f"a {type(step).__name__}"
-            raise CmdpkitError(f"{at} is {what}, expected one sparse matrix {(S, S)} for each of the {A} actions")
-        for a, matrix in enumerate(step):
-            if not hasattr(matrix, "tocoo") or matrix.shape != (S, S) or matrix.dtype.kind not in "biuf":
-                kind = f"{matrix.dtype} of shape {matrix.shape}" if hasattr(matrix, "dtype") else type(matrix).__name__
-                raise CmdpkitError(f"{at}[a={a}] is {kind}, expected a sparse matrix of numbers {(S, S)}")
-            part = matrix.tocoo()
-            parts.append(((t * S + part.row.astype(np.int64)) * A + a, part.col, part.data))
-            tolerance = max(tolerance, tolerance_of(part.dtype))
+    for a, matrix in enumerate(P):
+        if not hasattr(matrix, "tocoo") or matrix.shape != (S, S) or matrix.dtype.kind not in "biuf":
+            kind = f"{matrix.dtype} of shape {matrix.shape}" if hasattr(matrix, "dtype") else type(matrix).__name__
+            raise CmdpkitError(f"P[a={a}] is {kind}, expected a sparse matrix of numbers {(S, S)}")
+        part = matrix.tocoo()
+        parts.append((part.row.astype(np.int64) * A + a, part.col, part.data))
+        tolerance = max(tolerance, tolerance_of(part.dtype))
     rows, successors, prob = (np.concatenate(x) for x in zip(*parts, strict=True))
-    return Kernel.from_entries((len(steps), S, A), rows, successors, prob), tolerance
+    return Kernel.from_entries((1, S, A), rows, successors, prob), tolerance

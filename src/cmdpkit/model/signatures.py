@@ -65,16 +65,20 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
         raise CmdpkitError(f"{takes}, expected {SIGNATURES}")
     if positional[0].name.lower() in ACTION_NAMES and positional[1].name.lower() in STATE_NAMES:
         raise CmdpkitError(f"{takes}, but the state comes first: expected {SIGNATURES}")
-    roles = _roles(takes, [*positional[2:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)])
+    roles = _roles(takes, [p for p in parameters if p not in positional[:2]])
     if "next" in roles.values() and not may_take_next:
         raise CmdpkitError(
             f"{takes}, but the next state is what it has to return: "
             f"expected (state, action) or (state, action, h), returning {{next state: probability}}"
         )
-    in_order = tuple(roles[p.name] for p in positional[2:] if p.name in roles)
-    by_name = {name: role for name, role in roles.items() if name not in {p.name for p in positional}}
-    called = _called(f, in_order, by_name)
-    return Function(what, called, "step" in roles.values(), "next" in roles.values())
+
+    def called(s: Any, a: Any, h: int, s_next: Any = None) -> Any:
+        given = {"step": h, "next": s_next}
+        return f(s, a, **{name: given[role] for name, role in roles.items()})
+
+    return Function(
+        what, called if roles else lambda s, a, h: f(s, a), "step" in roles.values(), "next" in roles.values()
+    )
 
 
 def read_state_function(what: str, f: Callable[..., Any]) -> tuple[Callable[[Any, int], Any], str | None]:
@@ -90,10 +94,10 @@ def read_state_function(what: str, f: Callable[..., Any]) -> tuple[Callable[[Any
         raise CmdpkitError(f"{takes}, expected {OF_STATE}")
     if not steps:
         return lambda s, h: f(s), None
-    step, first = steps[0], parameters.index(steps[0]) < parameters.index(others[0])
-    if step.default is not step.empty or (step.kind is step.POSITIONAL_ONLY and not first):
+    [state], step = others, steps[0]
+    if step.default is not step.empty:
         raise CmdpkitError(f"{takes}, where {step.name} is not an ordinary parameter; expected {OF_STATE}")
-    return (lambda s, h: f(h, s)) if first else (lambda s, h: f(s, **{step.name: h})), step.name
+    return lambda s, h: f(**{state.name: s, step.name: h}), step.name
 
 
 def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:
@@ -118,25 +122,6 @@ def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:
     return roles
 
 
-def _called(f: Callable[..., Any], in_order: tuple[Role, ...], by_name: dict[str, Role]) -> Callable[..., Any]:
-    """``f`` as a function of (s, a, h) or (s, a, h, s_next)."""
-    if by_name:
-
-        def named(s: Any, a: Any, h: int, s_next: Any = None) -> Any:
-            given = {"step": h, "next": s_next}
-            extra = {name: given[role] for name, role in by_name.items()}
-            return f(s, a, *(given[role] for role in in_order), **extra)
-
-        return named
-    if in_order == ():
-        return lambda s, a, h: f(s, a)
-    if in_order == ("next",):
-        return lambda s, a, h, s_next: f(s, a, s_next)
-    if in_order == ("next", "step"):
-        return lambda s, a, h, s_next: f(s, a, s_next, h)
-    return f  # (s, a, h) and (s, a, h, s_next) as they are
-
-
 # -- answers of the step function -------------------------------------------------------------------------------------
 
 Row = dict[Any, float]  # next state -> probability, which is positive
@@ -146,7 +131,7 @@ Pairs = list[tuple[Any, Any]]  # (probability, next state)
 class Successors:
     """The user's step function, called for one state and action at a time."""
 
-    expected = "expected [(probability, next state), ...] or {next state: probability}"
+    form = "[(probability, next state), ...] or {next state: probability}"  # of an answer
 
     def __init__(self, step: Function, *, renormalise: bool) -> None:
         self.step, self.renormalise = step, renormalise
@@ -155,72 +140,55 @@ class Successors:
     def __call__(self, s: Hashable, a: Hashable, h: int) -> Row:
         """The possible next states with their probabilities, which sum to 1."""
         answer = self.step.call(s, a, h)
-        is_mapping = type(answer) is not list and isinstance(answer, Mapping)
         try:
-            pairs = self._pairs(answer, is_mapping)
+            pairs = self._pairs(answer)
         except (TypeError, ValueError) as error:
             place = self._place(s, a, h)
             if isinstance(error, CmdpkitError):
                 raise CmdpkitError(f"{place}: {error}") from None
-            raise CmdpkitError(f"{place} returned {quoted(answer)}, {self.expected}") from None
+            raise CmdpkitError(f"{place} returned {quoted(answer)}, expected {self.form}") from None
         row: Row = {}
         tolerance = ROW_SUM_TOLERANCE
-        maybe_exchanged = False
         for p, x in pairs:
+            if isinstance(x, (float, np.floating)) and 0 < x < 1 and not isinstance(answer, Mapping):
+                raise CmdpkitError(
+                    f"{self._place(s, a, h)} returned {quoted(answer)}, where {x} could be a probability as well as a "
+                    "next state; return a mapping {next state: probability}"
+                )
             if type(p) is not float:
-                tolerance = max(tolerance, self._precision(p))
+                is_number = isinstance(p, (int, float, np.integer, np.floating))
+                tolerance = max(tolerance, tolerance_of(type(p)) if is_number else np.inf)
                 p = float(p) if isinstance(p, np.floating) else p
             if tolerance == np.inf or not 0 <= p <= sys.float_info.max:
                 what = f"{self._place(s, a, h)} gives {quoted(x)} probability {quoted(p)}"
-                raise CmdpkitError(f"{what}, expected a number between 0 and 1{_hint(pairs, is_mapping)}")
+                raise CmdpkitError(f"{what}, expected a number between 0 and 1 in {self.form}")
             try:
                 row[x] = row.get(x, 0.0) + float(p)
             except TypeError:
                 hashable(f"next state of {self._place(s, a, h)}", x)
                 raise
-            maybe_exchanged |= type(x) is not int and isinstance(x, (float, np.floating))
-        if maybe_exchanged and not is_mapping:
-            self._refuse_ambiguous(pairs, row, answer, (s, a, h))
-        return self._distribution(row, tolerance, pairs, is_mapping, (s, a, h))
-
-    def _pairs(self, answer: Any, is_mapping: bool) -> Pairs:
-        """Every probability in an answer, and what it belongs to."""
-        return [(p, x) for x, p in answer.items()] if is_mapping else [(p, x) for p, x in answer]
-
-    def _distribution(
-        self, row: Row, tolerance: float, pairs: Pairs, is_mapping: bool, place: tuple[Any, Any, int]
-    ) -> Row:
-        """The row without zeros, divided by its sum if the user wants that or if rounding explains why it is not 1."""
         total = sum(row.values())
         miss = abs(total - 1)
-        if self.renormalise and total > 0:
-            return {x: p / total for x, p in row.items()}
-        if miss > tolerance:
-            came = quoted({x: p for p, x in pairs} if is_mapping else pairs)
+        if miss > tolerance and not (self.renormalise and total > 0):
+            advice = "correct them, or give renormalise=True to have them divided by their sum"
+            if isinstance(answer, Mapping) and total < 1:
+                advice = "a mapping keeps only the last of equal next states: add their probabilities up"
             raise CmdpkitError(
-                f"probabilities of {self._place(*place)} sum to {total:.12g}, expected 1 within {tolerance:g}; it "
-                f"returned {came}{_hint(pairs, is_mapping) or _lost(is_mapping, total)}"
+                f"probabilities of {self._place(s, a, h)} sum to {total:.12g}, expected 1 within {tolerance:g}; it "
+                f"returned {quoted(answer)}; {advice}"
             )
+        if self.renormalise:
+            return {x: p / total for x, p in row.items()}
         if miss > ROW_SUM_TOLERANCE:
             self.correction = max(self.correction, miss)
             return {x: p / total for x, p in row.items() if p > 0}
         return {x: p for x, p in row.items() if p > 0}
 
-    def _refuse_ambiguous(self, pairs: Pairs, row: Row, answer: Any, place: tuple[Any, Any, int]) -> None:
-        """Refuse pairs of numbers that give another distribution when each pair is read the other way round."""
-        other = _exchanged(pairs)
-        fractions = any(0 < x < 1 for _, x in pairs) if other else False
-        if other and fractions and {x: p for x, p in row.items() if p > 0} != other:
-            raise CmdpkitError(
-                f"{self._place(*place)} returned {quoted(answer)}, which could be (probability, next state) or "
-                "(next state, probability); return a mapping {next state: probability}"
-            )
-
-    def _precision(self, p: Any) -> float:
-        """How far from 1 a sum with this probability may be; infinite if the probability is not a number."""
-        if isinstance(p, (int, float, np.integer)):
-            return ROW_SUM_TOLERANCE
-        return tolerance_of(p.dtype) if isinstance(p, np.floating) else np.inf
+    def _pairs(self, answer: Any) -> Pairs:
+        """Every probability in an answer, and what it belongs to."""
+        if isinstance(answer, Mapping):
+            return [(p, x) for x, p in answer.items()]
+        return [(p, x) for p, x in answer]
 
     def _place(self, s: Any, a: Any, h: int) -> str:
         return f"{self.step.what}({quoted(s)}, {quoted(a)}" + (f", {h})" if self.step.on_step else ")")
@@ -229,16 +197,16 @@ class Successors:
 class OutcomeRows(Successors):
     """The user's outcome function likewise: its rows have keys (next state, (reward, signal, ...))."""
 
-    expected = "expected [(probability, next state, reward, {constraint: signal}), ...]"
+    form = "[(probability, next state, reward, {constraint: signal}), ...]"
 
     def __init__(self, outcome: Function, names: list[str], *, renormalise: bool) -> None:
         super().__init__(outcome, renormalise=renormalise)
         self.names = names  # of the constraints
 
-    def _pairs(self, answer: Any, is_mapping: bool) -> Pairs:
+    def _pairs(self, answer: Any) -> Pairs:
         if any(isinstance(x, str) for x in answer):  # which would be read letter by letter
             raise TypeError
-        listed = [(p, *x) for x, p in answer.items()] if is_mapping else answer
+        listed = [(p, *x) for x, p in answer.items()] if isinstance(answer, Mapping) else answer
         return [(p, (x, self._signals(reward, signals))) for p, x, reward, *signals in listed]
 
     def _signals(self, reward: Any, signals: list[Any]) -> tuple[float, ...]:
@@ -278,37 +246,6 @@ def finite_number(what: str, value: Any, *place: Any) -> float:
             "state"
         )
     return number
-
-
-def _exchanged(pairs: Pairs) -> Row | None:
-    """The distribution that results from reading the pairs as (next state, probability); None if they are not one."""
-    other: Row = {}
-    for x, p in pairs:
-        if not isinstance(p, (int, float, np.integer, np.floating)) or not 0 <= p <= 1:
-            return None
-        if p > 0:
-            other[x] = other.get(x, 0.0) + float(p)
-    return other if abs(sum(other.values()) - 1) <= ROW_SUM_TOLERANCE else None
-
-
-def _hint(pairs: Pairs, is_mapping: bool) -> str:
-    """The end of an error message, which points out entries that look exchanged."""
-    try:
-        if _exchanged(pairs) is None:
-            return ""
-    except TypeError:  # what would be the next state is not hashable
-        return ""
-    given, wanted = ("{probability: next state}", "{next state: probability}")
-    if not is_mapping:
-        given, wanted = "(next state, probability)", "(probability, next state)"
-    return f"; this looks like {given}, expected is {wanted}"
-
-
-def _lost(is_mapping: bool, total: float) -> str:
-    """The end of an error message about a sum that is not 1, where nothing looks exchanged."""
-    if is_mapping and total < 1:
-        return "; if it wrote the same next state twice, a mapping kept only the last: add their probabilities up"
-    return "; correct them, or give renormalise=True to have them divided by their sum"
 
 
 def hashable(what: str, x: Any) -> Any:
