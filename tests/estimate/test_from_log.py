@@ -138,7 +138,7 @@ def test_any_rule_can_be_evaluated_also_with_actions_that_were_never_tried(tmp_p
     (tmp_path / "rule.csv").write_text("state;action\na;stay\nb;stay\n", encoding="utf-8")
     pi = ck.Policy([[[0, 1], [0, 1]]] * 2, ("a", "b"), ("go", "stay"))
     told = found.evaluate(pi)
-    for rule in (lambda s: "stay", {"a": "stay", "b": "stay"}, [1, 1], tmp_path / "rule.csv"):
+    for rule in (lambda s: "stay", {"a": "stay", "b": "stay"}, np.eye(2)[[1, 1]], tmp_path / "rule.csv"):
         again = found.evaluate(rule)
         assert (again.value, again.utilities, again.unknown) == (told.value, told.utilities, 1.0)
     with pytest.raises(ck.CmdpkitError, match=r"rule\('a'\) is 'rest', expected the name of an action"):

@@ -97,7 +97,13 @@ def test_whatever_policy_of_takes_is_compared_with_a_name_or_without():
     def mine(s):
         return 2 if s > 1 else 1
 
-    forms = [mine, {s: mine(s) for s in cmdp.states}, [mine(s) - 1 for s in cmdp.states], policy, policy.pi]
+    forms = [
+        mine,
+        {s: mine(s) for s in cmdp.states},
+        np.eye(cmdp.A)[[mine(s) - 1 for s in cmdp.states]],
+        policy,
+        policy.pi,
+    ]
     for form in forms:
         (judged,) = ck.compare_policies(cmdp, {"mine": form}).policies
         assert judged.name == "mine" and judged.value == ck.evaluate(cmdp, policy).v
@@ -346,7 +352,7 @@ def test_the_commands_take_a_spreadsheet_with_a_line_for_each_state(tmp_path):
     model = ck.write_model(cmdp, tmp_path / "m.json")
     path = tmp_path / "rule.csv"
     path.write_text("state;action\n" + "".join(f"{s};{cmdp.action_names[0]}\n" for s in cmdp.states), encoding="utf-8")
-    expected = ck.evaluate(cmdp, ck.Policy.of(cmdp, [0] * cmdp.S))
+    expected = ck.evaluate(cmdp, ck.Policy.of(cmdp, lambda s: cmdp.action_names[0]))
     told = json.loads(run("evaluate", model, path, "--json").output)["policies"][0]
     assert told["value"] == pytest.approx(expected.v) and told["total_1"] == pytest.approx(expected.w[0])
     played = json.loads(run("simulate", model, "--policy", path, "--episodes", 50, "--json").output)

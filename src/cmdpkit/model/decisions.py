@@ -93,23 +93,15 @@ def of_steps(tables: Iterable[FloatArray]) -> Decisions:
     return Decisions(frozen(choice), frozen(first.astype(np.int64)), frozen(s), frozen(p))
 
 
-def renumbered(decisions: Decisions, states: IntArray, actions: IntArray) -> Decisions:
-    """The same decisions if state s is called states[s] and action a is called actions[a] from now on."""
-    choice, p = np.empty_like(decisions.choice), np.empty_like(decisions.p)
-    choice[:, states] = actions[decisions.choice]
-    p[:, actions] = decisions.p
-    h = all_rows(decisions, len(choice))[0]
-    return of_rows(choice, np.stack((h, states[decisions.s]), axis=1), p)
-
-
-def of_states(decisions: Decisions, states: IntArray) -> Decisions:
-    """The decisions of some states [n] only, in this order."""
+def rearranged(decisions: Decisions, states: IntArray, actions: IntArray) -> Decisions:
+    """The decisions of some states [n] in this order, with all actions [A] in another order; both by their indices."""
     T, S = decisions.choice.shape
     place = np.full(S, -1)
     place[states] = np.arange(len(states))
     h, s, p = all_rows(decisions, T)
     kept = place[s] >= 0
-    return of_rows(decisions.choice[:, states], np.stack((h, place[s]), axis=1)[kept], p[kept])
+    choice = np.argsort(actions)[decisions.choice[:, states]]
+    return of_rows(choice, np.stack((h, place[s]), axis=1)[kept], p[kept][:, actions])
 
 
 def index_type(A: int) -> type[np.int16] | type[np.int32]:

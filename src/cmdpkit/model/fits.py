@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_states, of_table, renumbered
+from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_table, rearranged
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.signatures import read_state_function
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
@@ -44,14 +43,16 @@ def in_order(cmdp: CMDP, policy: Policy) -> Decisions:
 
     A policy may have more states than the model. One that lacks some of them stays as it is, and does not fit.
     """
-    decisions, states = policy.decisions, policy.states
-    if len(states) > cmdp.S and not lacking(cmdp, policy):
-        place = {str(name): s for s, name in enumerate(states)}
-        decisions, states = of_states(decisions, np.array([place[str(name)] for name in cmdp.states])), cmdp.states
-    places = [_places(states, cmdp.states), _places(policy.action_names, cmdp.action_names)]
-    if all((place == np.arange(len(place))).all() for place in places):
-        return decisions
-    return renumbered(decisions, *places)
+    _, S, A = policy.shape
+    states = _places(policy.states, cmdp.states)
+    actions = _places(policy.action_names, cmdp.action_names) if A == cmdp.A else None
+    if states is None and actions is None:
+        return policy.decisions
+    return rearranged(
+        policy.decisions,
+        np.arange(S) if states is None else states,
+        np.arange(A) if actions is None else actions,
+    )
 
 
 def lacking(cmdp: CMDP, policy: Policy) -> list[Name]:
@@ -60,14 +61,13 @@ def lacking(cmdp: CMDP, policy: Policy) -> list[Name]:
     return [name for name in cmdp.states if str(name) not in known]
 
 
-def _places(own: Sequence[Name], model: Sequence[Name]) -> IntArray:
-    """Where the model has each of a policy's names; as they stand, if the names are others."""
-    as_they_stand = np.arange(len(own))
-    if own is model or own == model or isinstance(own, range) or len(own) != len(model):
-        return as_they_stand
-    there = {str(name): i for i, name in enumerate(model)}
-    found = np.array([there.get(str(name), -1) for name in own])
-    return found if (np.sort(found) == as_they_stand).all() else as_they_stand
+def _places(own: Sequence[Name], model: Sequence[Name]) -> IntArray | None:
+    """Where a policy's own names have each name of the model; None if they are the same, or one is missing."""
+    if own == model or isinstance(own, range) or len(own) < len(model):
+        return None
+    there = {str(name): i for i, name in enumerate(own)}
+    found = np.array([there.get(str(name), -1) for name in model])
+    return None if (found < 0).any() else found
 
 
 def _no_policy(given: Any) -> str:
@@ -246,14 +246,16 @@ def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
 
 
 def _of_array(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
+    """The decisions of probabilities, which are written as floats so that they can be nothing else."""
     try:
         array = np.asarray(rule)
     except ValueError as error:
         raise CmdpkitError(f"the rule must be an array, a mapping or a function: {error}") from None
-    if array.dtype.kind in "US" or (array.dtype.kind == "O" and any(isinstance(x, str) for x in array.flat)):
-        return _of_choices(cmdp, _indices(cmdp, array))
-    if array.dtype.kind in "iu" and _holds_indices(cmdp, array):
-        return _of_choices(cmdp, array)
+    if array.dtype.kind in "USiu" and array.ndim < 3:
+        raise CmdpkitError(
+            "the rule is an array of names or whole numbers, expected probabilities (H, S, A) or (S, A), which are "
+            "floats; pass a mapping {state: action} for names of actions, and np.eye(A)[rule] for indices, from 0"
+        )
     table = numbers("pi", rule, copy=False)
     if table.ndim == 2 and table.shape == (cmdp.S, cmdp.A):
         return of_table(table[None]), cmdp.n_steps
@@ -261,41 +263,3 @@ def _of_array(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
         sizes = f"(H, S, A) = {(cmdp.n_steps, cmdp.S, cmdp.A)}, or (S, A) for the same decisions at every step"
         raise CmdpkitError(f"pi has shape {table.shape}, expected {sizes}")
     return of_table(table), len(table)
-
-
-def _holds_indices(cmdp: CMDP, array: NDArray[Any]) -> bool:
-    """Whether an array of whole numbers holds indices of actions; refused where it could be something else."""
-    if array.ndim == 3:
-        return False
-    may_be_choices = array.shape in ((cmdp.S,), (cmdp.n_steps, cmdp.S))
-    if array.shape == (cmdp.S, cmdp.A) and may_be_choices:
-        raise CmdpkitError(
-            f"the rule is an array of whole numbers of shape {array.shape}, which could be actions (H, S) or "
-            "probabilities (S, A); pass names of actions, or probabilities as floats"
-        )
-    names = cmdp.action_names
-    if (
-        may_be_choices
-        and all(isinstance(x, int) for x in names)
-        and tuple(names) not in (tuple(range(cmdp.A)), tuple(range(1, cmdp.A + 1)))
-    ):
-        raise CmdpkitError(
-            "the rule is an array of whole numbers, and so are the names of the actions: pass {state: action} with "
-            "names, or Policy.deterministic(indices, A)"
-        )
-    return may_be_choices
-
-
-def _indices(cmdp: CMDP, names: NDArray[Any]) -> IntArray:
-    """The indices of actions given by their names, in an array [S] or [H, S]."""
-    action = Positions("action", cmdp.action_names)
-    different, inverse = np.unique(names.astype(str), return_inverse=True)
-    return np.array([action(name) for name in different.tolist()], dtype=np.int64)[inverse].reshape(names.shape)
-
-
-def _of_choices(cmdp: CMDP, indices: IntArray) -> tuple[Decisions, int]:
-    if indices.shape not in ((cmdp.S,), (cmdp.n_steps, cmdp.S)):
-        sizes = f"({cmdp.S},), one per state, or (H, S) = {(cmdp.n_steps, cmdp.S)}"
-        raise CmdpkitError(f"the rule has actions in an array of shape {indices.shape}, expected {sizes}")
-    none = np.zeros((0, 2), dtype=np.int64), np.zeros((0, cmdp.A))
-    return of_rows(np.atleast_2d(indices), *none), cmdp.n_steps

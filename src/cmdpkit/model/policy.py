@@ -49,10 +49,6 @@ class MadeFor(NamedTuple):
     bounds: tuple[str, ...]  # such as "cost ≤ 0.5"
 
 
-def _rng_missing(why: str) -> CmdpkitError:
-    return CmdpkitError(f"rng is missing, and {why}: give a numpy random generator, rng=np.random.default_rng(seed)")
-
-
 class Policy(Shown):
     """A Markov policy, checked and never changed.
 
@@ -111,11 +107,11 @@ class Policy(Shown):
         Parameters
         ----------
         cmdp : the model
-        rule : probabilities [H, S, A] or [S, A]; indices of actions [S] or [H, S], from 0; names of actions in an array
-            of one of these two shapes; a mapping {state: action}; a function of the state, or of the state and ``h``
-            (or ``step``, ``t``, ``time``), which is the step, counted from 0; the path of a file, see `read_policy`; or
-            a policy, whose states and actions may stand in another order, and which may have more states than the
-            model. In mappings and functions an action is its name, or {action: probability}.
+        rule : probabilities [H, S, A] or [S, A]; a mapping {state: action}; a function of the state, or of the state
+            and ``h`` (or ``step``), which is the step, counted from 0; the path of a file, see `read_policy`; or a
+            policy, whose states and actions may stand in another order, and which may have more states than the model.
+            In mappings and functions an action is its name, or {action: probability}. Indices of actions are made
+            probabilities by ``np.eye(A)[indices]``.
 
         What does not depend on the step holds at every step. Where a state has only one action, a mapping may leave it
         out, and a function is not asked.
@@ -125,7 +121,7 @@ class Policy(Shown):
         >>> cmdp = ck.CMDP(P, np.zeros((3, 2)), horizon=9, action_names=["buy", "wait"])
         >>> Policy.of(cmdp, lambda s: "buy" if s > 1 else {"buy": 0.5, "wait": 0.5})
         Policy(H=9, S=3, A=2, stochastic decisions: 9)
-        >>> Policy.of(cmdp, ["wait", "buy", "buy"]) == Policy.of(cmdp, {1: "wait", 2: "buy", 3: "buy"})
+        >>> Policy.of(cmdp, {1: "wait", 2: "buy", 3: "buy"}) == Policy.of(cmdp, np.eye(2)[[1, 0, 0]])
         True
         """
         if isinstance(rule, (str, os.PathLike)):
@@ -220,12 +216,7 @@ class Policy(Shown):
     @classmethod
     def deterministic(cls, choice: ArrayLike, A: int) -> Policy:
         """The policy that takes the action with index choice[h, s], of A actions."""
-        given = np.asarray(choice)
-        chosen = given if given.dtype.kind in "iu" else numbers("choice", choice)
-        whole = chosen.astype(np.int64, copy=False)
-        if chosen.ndim != 2 or not ((chosen >= 0) & (chosen < A) & (whole == chosen)).all():
-            raise CmdpkitError(f"choice must be an array (H, S) of action indices in 0..{A - 1}")
-        return cls.of_choices(whole, ([], np.zeros((0, A))))
+        return cls.of_choices(choice, ([], np.zeros((0, A))))
 
     @classmethod
     def uniform(cls, cmdp: CMDP) -> Policy:
@@ -285,18 +276,8 @@ class Policy(Shown):
 
     def probabilities(self, step: int | None = None, state: Name = "") -> dict[Name, float]:
         """Actions with a positive probability at ``step`` (from 1) in a state, by name; no step if stationary."""
-        row = self.row(self._position(step), self._state(state))
+        row = self.row(int(self._positions(step)), self._state(state))
         return {self.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
-
-    def _position(self, step: int | None) -> int:
-        """Where the decisions of a step stand in pi."""
-        if self.is_stationary:
-            if step is not None:
-                raise CmdpkitError(f"step is {step!r}, but the policy is stationary: give the state only, state=...")
-            return 0
-        if step is None or step not in range(1, self.horizon + 1):
-            raise CmdpkitError(f"step is {step!r}, expected a whole number from 1 to {self.horizon}")
-        return int(step) - 1
 
     @cached_property
     def _state(self) -> Positions:
@@ -310,12 +291,8 @@ class Policy(Shown):
         >>> Policy.of_choices([[0, 1]], ([], np.zeros((0, 2))), ("low", "high"), ("wait", "order")).act(1, "high")
         'order'
         """
-        row = self.probabilities(step, state)
-        if len(row) == 1:
-            return next(iter(row))
-        if rng is None:
-            raise _rng_missing(f"the policy randomises in state {quoted(state)}")
-        return list(row)[int(rng.choice(len(row), p=np.array(list(row.values())) / sum(row.values())))]
+        action: Name = self.act_many(step, [state], rng).tolist()[0]
+        return action
 
     def act_many(
         self, steps: ArrayLike | None = None, states: Any = (), rng: np.random.Generator | None = None
@@ -337,21 +314,24 @@ class Policy(Shown):
             )
         h = np.broadcast_to(h, s.shape)
         if rng is None and len(drawn := np.flatnonzero(draws_at(self.decisions, h, s))):
-            raise _rng_missing(f"the policy randomises in state {quoted(self.states[int(s[drawn[0]])])}")
+            state = quoted(self.states[int(s[drawn[0]])])
+            raise CmdpkitError(
+                f"rng is missing, and the policy randomises in state {state}: give a numpy random generator, "
+                "rng=np.random.default_rng(seed)"
+            )
         names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng or np.random.default_rng(0))]
         return names
 
-    def _positions(self, steps: ArrayLike | None) -> IntArray:
-        """Where the decisions of many steps stand in pi."""
-        if self.is_stationary or steps is None:
-            self._position(None if steps is None else int(np.asarray(steps).flat[0]))
+    def _positions(self, steps: Any) -> IntArray:
+        """Where the decisions of steps stand in pi."""
+        if self.is_stationary:
+            if steps is not None:
+                raise CmdpkitError(f"step is {steps!r}, but the policy is stationary: give the state only, state=...")
             return np.zeros((), dtype=np.int64)
         given = np.asarray(steps)
-        if given.dtype.kind not in "iu" and given.size:
-            raise CmdpkitError(f"steps hold {given.dtype}, expected whole numbers from 1 to {self.horizon}")
-        outside = given[(given < 1) | (given > self.horizon)]
-        if len(outside):
-            self._position(outside[0].item())
+        wrong = given[(given < 1) | (given > self.horizon)] if given.dtype.kind in "iu" else given.reshape(-1)
+        if len(wrong):
+            raise CmdpkitError(f"step is {wrong.tolist()[0]!r}, expected a whole number from 1 to {self.horizon}")
         return given.astype(np.int64) - 1
 
     @cached_property
