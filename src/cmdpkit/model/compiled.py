@@ -120,7 +120,7 @@ class Compiled:
         finally:
             _HERE.interprets = before
 
-    def in_budget(self, work: int, args: Sequence[Any]) -> bool:
+    def is_interpreted(self, work: int, args: Sequence[Any]) -> bool:
         """Whether `call` lets the interpreter run a call; its work adds to what was asked of the function before."""
         form = type(args[0])
         if form not in self._left:
@@ -154,7 +154,7 @@ _HERE = _Here()
 
 def call(function: Compiled, work: int, *args: Any) -> Any:
     """Call a compiled function whose work is about this number of inner loops; small work is interpreted."""
-    return (function.interpret if function.in_budget(work, args) else function)(*args)
+    return (function.interpret if function.is_interpreted(work, args) else function)(*args)
 
 
 def primitive(function: Any) -> Any:

@@ -3,7 +3,7 @@
 One form serves dense and sparse, stationary and time-indexed models alike: row ``(t * S + s) * A + a`` lists the
 possible next states and their probabilities, with ``t = h % T`` and T = 1 (stationary) or T = H. Memory grows with the
 number of nonzero probabilities; nothing of size S x S is built, except by `Kernel.dense`. Rows are assembled from
-entries in any order by compiled passes whose time grows with the number of entries.
+entries in any order in time that grows with the number of entries.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import call, compiled, readonly
+from cmdpkit.model.compiled import readonly
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 
 FloatArray = NDArray[np.float64]
@@ -77,7 +78,7 @@ class Kernel:
         T, S, A = shape
         rows, successors = checked_entries(shape, rows, successors)
         prob = np.ascontiguousarray(prob, dtype=float)
-        return cls.owning(T, S, A, *assembled(T * S * A, rows, successors, prob))
+        return cls.owning(T, S, A, *assembled((T * S * A, S), rows, successors, prob))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -311,66 +312,20 @@ def _indptr(rows: IntArray, n_rows: int) -> IntArray:
 
 # -- assembling rows --------------------------------------------------------------------------------------------------
 
-LONGEST_INSERTED = 64  # entries of a row; longer rows are sorted by NumPy, as sorting by insertion would take too long
-Assembled = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
 
+def assembled(
+    shape: tuple[int, int], rows: Any, successors: Any, prob: FloatArray
+) -> tuple[IntArray, NDArray[np.int32], FloatArray]:
+    """Where each row of a matrix of this shape begins, the columns of its entries, rising in a row, and the entries.
 
-def assembled(n_rows: int, rows: Any, successors: Any, prob: Any) -> Assembled:
-    """Where each of n_rows rows begins [n_rows + 1], next states rising within a row, and their probabilities.
-
-    Entries (row, next state, probability) that have row and next state in common are added up in the given order, and
-    zeros are left out. Rows and next states must lie within their ranges, which is for the caller to check.
+    Entries that have row and column in common are added up in the given order, and zeros are left out. Rows and columns
+    must lie within their ranges, which is for the caller to check.
     """
-    begins = _indptr(rows, n_rows)
-    s, p = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
-    call(_deal, len(rows), rows, successors, prob, begins[:-1].copy(), s, p)
-    for row in np.flatnonzero(np.diff(begins) > LONGEST_INSERTED):
-        entries = slice(begins[row], begins[row + 1])
-        if (np.diff(s[entries]) < 0).any():
-            order = np.argsort(s[entries], kind="stable")
-            s[entries], p[entries] = s[entries][order], p[entries][order]
-    n = call(_tidy, 2 * len(rows) + n_rows, begins, s, p)
-    return begins, s[:n].copy() if n < len(s) else s, p[:n].copy() if n < len(p) else p
-
-
-@compiled
-def _deal(rows, successors, prob, place, s, p):
-    """Deal the entries out to their rows; `place` says where the next entry of each row goes."""
-    for i in range(len(rows)):
-        at = place[rows[i]]
-        place[rows[i]] = at + 1
-        s[at] = successors[i]
-        p[at] = prob[i]
-
-
-@compiled
-def _tidy(begins, s, p):
-    """Sort each row, add up what is there twice, drop zeros, close the gaps; returns how many entries are left."""
-    kept = 0
-    last = 0
-    for row in range(len(begins) - 1):
-        first, last = last, begins[row + 1]
-        _insert(s, p, first, last)
-        i = first
-        while i < last:
-            total, state = p[i], s[i]
-            i += 1
-            while i < last and s[i] == state:
-                total += p[i]
-                i += 1
-            if total != 0.0:
-                s[kept], p[kept] = state, total
-                kept += 1
-        begins[row + 1] = kept
-    return kept
-
-
-@compiled(inline=True)
-def _insert(s, p, first, last):
-    """Sort the entries of one row by their states, by insertion; those of the same state keep their order."""
-    for i in range(first + 1, last):
-        state, x, j = s[i], p[i], i
-        while j > first and s[j - 1] > state:
-            s[j], p[j] = s[j - 1], p[j - 1]
-            j -= 1
-        s[j], p[j] = state, x
+    listed = sparse.coo_array((prob, (rows, successors)), shape=shape)
+    listed.has_canonical_format = True  # which leaves the adding up to the call below
+    made = listed.tocsr()
+    if not made.has_sorted_indices:
+        made = made.tocsc().tocsr()  # unlike sorting, this keeps equal entries in their order
+    made.sum_duplicates()
+    made.eliminate_zeros()
+    return made.indptr.astype(np.int64), made.indices.astype(np.int32), made.data
