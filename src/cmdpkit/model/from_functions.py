@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -69,7 +69,6 @@ class Reporter:
 
 State = Hashable
 Action = Hashable
-Entries = tuple[Collection[State], Iterable[float]]  # next states of a row, and their probabilities
 BETWEEN_REPORTS = 256  # states
 
 
@@ -182,7 +181,8 @@ class _Exploration:
         self.T = every_step if self.successors.step.on_step else 1
         # A signal differs between steps if it is given the step, or averages over next states that differ.
         self.steps = [every_step if f.on_step or (f.on_next and self.T > 1) else 1 for f in self.signals]
-        self.kept = max(self.T, *self.steps, 1) if any(self.drawn) else self.T  # steps whose rows are kept
+        self.varies = any(self.drawn)  # whether the signals of every entry are kept, and not of every pair
+        self.kept = max(self.T, *self.steps, 1) if self.varies else self.T  # steps whose rows are kept
         self.actions: Callable[[State, int], Iterable[Action]] | None = None
         self.open_steps = 1  # for how many steps the available actions are told apart
         if callable(described.actions):
@@ -218,7 +218,7 @@ class _Exploration:
             self._ask(self.listed)
             return
         for s in initial:
-            self._number(s)
+            self._number(s, None, None)
         step, first = 0, 0  # first: of the states that are met at this step for the first time
         while first < len(self.met) and step != self.horizon:
             layer, first = self.met[first:], len(self.met)
@@ -227,33 +227,24 @@ class _Exploration:
         self._close(self.met[first:])
 
     def _ask(self, states: list[State]) -> None:
-        signals = list(zip(self.values, self.signals, self.steps, strict=True))
         everywhere = dict.fromkeys(self.fixed, b"\1")
         for n, s in enumerate(states):
             if n % BETWEEN_REPORTS == 0:
                 self.report(self.so_far(n - len(states)))
-            i = self.index[s]
             for a, when in (everywhere or self._available(s)).items():
-                j = self.names.setdefault(a, len(self.names))
                 # The functions are not asked about steps at which the action does not exist.
                 rows = [
                     self.successors(s, a, h) if self.T == 1 or when[h % len(when)] else self._unused(s)
                     for h in range(self.T)
                 ]
-                self.open += when
-                if any(self.drawn):
-                    self._keep_outcomes(i, j, s, a, rows, when)
-                    continue
-                self._keep(i, j, s, a, ((row, row.values()) for row in rows))
-                for values, f, steps in signals:
-                    if steps == 1:
-                        x = f.call(s, a, 0)
-                        values.append(x if type(x) is float and math.isfinite(x) else finite_number(f.what, x, s, a))
-                    else:
-                        values.extend(
-                            finite_number(f.what, f.call(s, a, h), s, a) if when[h % len(when)] else 0.0
-                            for h in range(steps)
-                        )
+                signals = [
+                    [
+                        _signal(f, s, a, h, rows[h % self.T]) if steps == 1 or when[h % len(when)] else 0.0
+                        for h in range(steps)
+                    ]
+                    for f, steps in zip(self.signals, self.steps, strict=True)
+                ]
+                self._keep(s, a, when, rows, signals)
 
     def so_far(self, waiting: int = 0) -> Explored:
         """How far it has come, if this number of states met (a negative number) have not been asked about."""
@@ -278,48 +269,42 @@ class _Exploration:
         """A row for a step at which it is never used."""
         return {s if self.signals else (s, (0.0,) * len(self.drawn)): 1.0}
 
-    def _keep_outcomes(self, i: int, j: int, s: State, a: Action, rows: list[Row], when: bytes) -> None:
-        """Keep the outcomes of a state and action, for every step whose rows are kept."""
-        columns = [  # for every signal, at 1 or H steps: a number, or one number for each next state
-            [_signal(f, s, a, h, rows[h % self.T]) if steps == 1 or when[h % len(when)] else 0.0 for h in range(steps)]
-            for f, steps in zip(self.signals, self.steps, strict=True)
-        ]
-        kept: list[Entries] = []
+    def _keep(self, s: State, a: Action, when: bytes, rows: list[Row], signals: list[list[Any]]) -> None:
+        """Keep rows and signals of a pair, each for all steps or for every step, and number new next states.
+
+        A signal at a step is a number, or a list with a number for each next state.
+        """
+        self.states.append(self.index[s])
+        self.taken.append(self.names.setdefault(a, len(self.names)))
+        self.open += when
         for h in range(self.kept):
-            row = rows[h % self.T]
-            if self.signals:
-                here = [x[h % len(x)] for x in columns]
-                kept.append((row, row.values()))
+            row = rows[h % len(rows)]
+            nexts = row if self.signals else [x for x, _ in row]
+            self.sizes.append(len(row))
+            self.prob.extend(row.values())
+            found: list[Any] = list(map(self.index.get, nexts))
+            self.nexts.extend([self._number(x, s, a) for x in nexts] if None in found else found)
+            if not self.signals:
+                for _, brought in row:
+                    self.outcomes.extend(brought)
+            elif self.varies:
+                here = [x[h % len(x)] for x in signals]
                 for k in range(len(row)):
                     self.outcomes.extend(x[k] if isinstance(x, list) else x for x in here)
-            else:
-                kept.append(([x for x, _ in row], row.values()))
-                for _, signals in row:
-                    self.outcomes.extend(signals)
-        self._keep(i, j, s, a, kept)
+        if not self.varies:
+            for values, own in zip(self.values, signals, strict=True):
+                values.extend(own)
 
-    def _keep(self, i: int, j: int, s: State, a: Action, rows: Iterable[Entries]) -> None:
-        """Keep the rows of a state and an action, one for all steps or one per step, and number new next states."""
-        self.states.append(i)
-        self.taken.append(j)
-        for nexts, prob in rows:
-            self.sizes.append(len(nexts))
-            self.prob.extend(prob)
-            found = list(map(self.index.get, nexts))
-            if None in found:
-                if self.listed is not None:
-                    x = next(x for x in nexts if x not in self.index)
-                    where = f"{self.successors.step.what}({quoted(s)}, {quoted(a)})"
-                    raise CmdpkitError(
-                        f"{where} leads to {quoted(x)}, which is not among the states; list it in states, or leave "
-                        "states out to have them found"
-                    )
-                found = [self._number(x) if n is None else n for x, n in zip(nexts, found, strict=True)]
-            self.nexts.extend(found)  # type: ignore[arg-type]
-
-    def _number(self, x: State) -> int:
-        if x in self.index:  # outcomes of one action may have it in common
+    def _number(self, x: State, s: State, a: Action) -> int:
+        """The number of a state that is met after an action in another one; a new one if it was not met before."""
+        if x in self.index:
             return self.index[x]
+        if self.listed is not None:
+            where = f"{self.successors.step.what}({quoted(s)}, {quoted(a)})"
+            raise CmdpkitError(
+                f"{where} leads to {quoted(x)}, which is not among the states; list it in states, or leave states out "
+                "to have them found"
+            )
         if len(self.index) >= self.max_states:
             within = "" if self.horizon is None else f" within {self.horizon} steps"
             raise CmdpkitError(
@@ -332,13 +317,8 @@ class _Exploration:
     def _close(self, beyond: list[State]) -> None:
         """Give self-loops to states that are reached only after the last step; every state needs a row, used or not."""
         for s in beyond:
-            self._keep(self.index[s], 0, s, None, [([s], [1.0])] * self.kept)
-            self.open += b"\1" * self.open_steps
-            if any(self.drawn):
-                self.outcomes.extend([0.0] * len(self.drawn) * self.kept)
-                continue
-            for values, steps in zip(self.values, self.steps, strict=True):
-                values.extend([0.0] * steps)
+            signals = [[0.0] * steps for steps in self.steps]
+            self._keep(s, next(iter(self.names)), b"\1" * self.open_steps, [self._unused(s)], signals)
 
     def allowed(self) -> Any:
         """Which actions exist, [1 or H, S, A]."""
@@ -353,7 +333,7 @@ class _Exploration:
         i, j = (_numbers(x)[:, None] for x in (self.states, self.taken))  # [pairs, 1], against the steps [T]
         rows = ((np.arange(self.kept) * shape[1] + i) * shape[2] + j).reshape(-1)
         entries = np.repeat(rows, _numbers(self.sizes)), _numbers(self.nexts), _numbers(self.prob)
-        if any(self.drawn):
+        if self.varies:
             return {"P": Outcomes.from_entries(shape, *entries, _numbers(self.outcomes).reshape(-1, len(self.drawn)))}
         reward, *signals = self._tables()
         return {"P": Kernel.from_entries(shape, *entries), "r": reward, "g": signals}
@@ -383,9 +363,10 @@ def _no_steps(what: str, judged: Criterion) -> CmdpkitError:
 
 def _signal(f: Function, s: State, a: Action, h: int, row: Row) -> float | list[float]:
     """The value of a function for a state and action; one for each next state if it depends on them."""
-    if not f.on_next:
-        return finite_number(f.what, f.call(s, a, h), s, a)
-    return [finite_number(f.what, f.call(s, a, h, x), s, a, x) for x in row]
+    if f.on_next:
+        return [finite_number(f.what, f.call(s, a, h, x), s, a, x) for x in row]
+    x = f.call(s, a, h)
+    return x if type(x) is float and math.isfinite(x) else finite_number(f.what, x, s, a)  # the first at once
 
 
 def _different(what: str, one: str, things: Any) -> list[Any]:

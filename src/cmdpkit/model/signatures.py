@@ -72,13 +72,16 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
             f"expected (state, action) or (state, action, h), returning {{next state: probability}}"
         )
 
-    def called(s: Any, a: Any, h: int, s_next: Any = None) -> Any:
+    def by_name(s: Any, a: Any, h: int, s_next: Any = None) -> Any:
         given = {"step": h, "next": s_next}
         return f(s, a, **{name: given[role] for name, role in roles.items()})
 
-    return Function(
-        what, called if roles else lambda s, a, h: f(s, a), "step" in roles.values(), "next" in roles.values()
-    )
+    call: Callable[..., Any] = by_name
+    if not any(p.name in roles for p in parameters if p.kind is p.KEYWORD_ONLY):
+        in_order: dict[Any, Callable[..., Any]] = {(): lambda s, a, h: f(s, a), ("step",): f, ("step", "next"): f}
+        in_order[("next",)] = lambda s, a, h, s_next: f(s, a, s_next)
+        call = in_order.get(tuple(roles.values()), by_name)  # the usual functions are called several times as fast
+    return Function(what, call, "step" in roles.values(), "next" in roles.values())
 
 
 def read_state_function(what: str, f: Callable[..., Any]) -> tuple[Callable[[Any, int], Any], str | None]:
@@ -140,6 +143,7 @@ class Successors:
     def __call__(self, s: Hashable, a: Hashable, h: int) -> Row:
         """The possible next states with their probabilities, which sum to 1."""
         answer = self.step.call(s, a, h)
+        is_mapping = isinstance(answer, Mapping)
         try:
             pairs = self._pairs(answer)
         except (TypeError, ValueError) as error:
@@ -150,7 +154,7 @@ class Successors:
         row: Row = {}
         tolerance = ROW_SUM_TOLERANCE
         for p, x in pairs:
-            if isinstance(x, (float, np.floating)) and 0 < x < 1 and not isinstance(answer, Mapping):
+            if not is_mapping and isinstance(x, (float, np.floating)) and 0 < x < 1:
                 raise CmdpkitError(
                     f"{self._place(s, a, h)} returned {quoted(answer)}, where {x} could be a probability as well as a "
                     "next state; return a mapping {next state: probability}"
@@ -171,7 +175,7 @@ class Successors:
         miss = abs(total - 1)
         if miss > tolerance and not (self.renormalise and total > 0):
             advice = "correct them, or give renormalise=True to have them divided by their sum"
-            if isinstance(answer, Mapping) and total < 1:
+            if is_mapping and total < 1:
                 advice = "a mapping keeps only the last of equal next states: add their probabilities up"
             raise CmdpkitError(
                 f"probabilities of {self._place(s, a, h)} sum to {total:.12g}, expected 1 within {tolerance:g}; it "
