@@ -7,10 +7,11 @@ once and holds at every step. Where a state has only one action there is nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
@@ -19,7 +20,7 @@ from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.signatures import read_state_function
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import IntArray
-from cmdpkit.model.validate import Name, Positions, nearest, numbers
+from cmdpkit.model.validate import Name, Positions, numbers
 
 if TYPE_CHECKING:
     from cmdpkit.model.policy import Policy  # which itself needs `check_fits` from here
@@ -141,8 +142,6 @@ def check_fits(cmdp: CMDP, policy: Policy) -> None:
 
 # -- policies from rules ----------------------------------------------------------------------------------------------
 
-EXPECTED_ANSWER = "expected the name of an action, or {action: probability}"
-
 
 def decisions_of(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
     """The decisions of a rule for a model, and for how many steps they are; `Policy.of` describes the rules."""
@@ -162,67 +161,61 @@ def forced(cmdp: CMDP) -> IntArray:
 # -- functions and mappings --------------------------------------------------------------------------------------------
 
 
-class _Answers:
-    """What a rule answered so far, for T steps."""
+Answer = tuple[int, int, Any, str]  # step and state, from 0, what a rule answered there, and what answered, in words
 
-    def __init__(self, cmdp: CMDP, T: int) -> None:
-        self.cmdp, self.action = cmdp, Positions("action", cmdp.action_names)
-        only = forced(cmdp)
-        if len(only) > T:  # one answer for all steps is needed wherever some step has a choice
-            only = np.where((only == only[0]).all(axis=0), only[0], -1)[None]
-        self.choice = np.array(np.broadcast_to(only, (T, cmdp.S)), dtype=np.int32, order="C")
-        self.where: list[tuple[int, int]] = []
-        self.rows: list[Any] = []
 
-    def keep(self, h: int, s: int, answer: Any, place: str) -> None:
-        """Keep the answer for step h and state s; ``place`` says in words what answered."""
-        if isinstance(answer, Mapping):
-            self.where.append((h, s))
-            self.rows.append(self._row(answer, place))
-            self.choice[h, s] = 0
-            return
+def _undecided(cmdp: CMDP, T: int) -> NDArray[np.int32]:
+    """A choice [T, S] for T steps: the action of states that have only one, and -1 elsewhere."""
+    only = forced(cmdp)
+    if len(only) > T:  # one answer for all steps is needed wherever some step has a choice
+        only = np.where((only == only[0]).all(axis=0), only[0], -1)[None]
+    return np.array(np.broadcast_to(only, (T, cmdp.S)), dtype=np.int32, order="C")
+
+
+def _decided(cmdp: CMDP, choice: NDArray[np.int32], answers: Iterable[Answer]) -> Decisions:
+    """The decisions of a choice [T, S] with the answers of a rule entered."""
+    action = Positions("action", cmdp.action_names)
+    where, rows = [], []
+    for h, s, answer, place in answers:
         try:
-            self.choice[h, s] = self.action(answer)
-        except CmdpkitError:
-            known = nearest(str(answer), [str(a) for a in self.cmdp.action_names])
-            raise CmdpkitError(f"{place} is {quoted(answer)}, {EXPECTED_ANSWER}{known}") from None
-
-    def _row(self, answer: Mapping[Any, Any], place: str) -> Any:
-        row = np.zeros(self.cmdp.A)
-        for name, p in answer.items():
-            try:
-                row[self.action(name)] += float(numbers("a probability", [p])[0])
-            except CmdpkitError as error:
-                raise CmdpkitError(f"{place} is {quoted(answer)}: {error}") from None
+            if not isinstance(answer, Mapping):
+                choice[h, s] = action(answer)
+                continue
+            row = np.zeros(cmdp.A)
+            for name, p in answer.items():
+                row[action(name)] += float(numbers("a probability", [p])[0])
+        except CmdpkitError as error:
+            expected = "expected the name of an action, or {action: probability}"
+            raise CmdpkitError(f"{place} is {quoted(answer)}, {expected}: {error}") from None
         if not (np.isfinite(row) & (row >= 0)).all() or abs(row.sum() - 1) > ROW_SUM_TOLERANCE:
             raise CmdpkitError(
                 f"{place} is {quoted(answer)}, expected probabilities that sum to 1 within {ROW_SUM_TOLERANCE:g}; "
                 f"these sum to {row.sum():.12g}"
             )
-        return row
-
-    def decisions(self) -> Decisions:
-        where = np.array(self.where, dtype=np.int64).reshape(-1, 2)
-        return of_rows(self.choice, where, np.array(self.rows, dtype=float).reshape(-1, self.cmdp.A))
+        choice[h, s] = 0
+        where.append((h, s))
+        rows.append(row)
+    drawn = np.array(where, dtype=np.int64).reshape(-1, 2), np.array(rows, dtype=float).reshape(-1, cmdp.A)
+    return of_rows(choice, *drawn)
 
 
 def _of_mapping(cmdp: CMDP, rule: Mapping[Any, Any]) -> Decisions:
-    answers, state = _Answers(cmdp, 1), Positions("state", cmdp.states)
-    given: dict[int, Any] = {}
-    for name, answer in rule.items():
+    choice, state = _undecided(cmdp, 1), Positions("state", cmdp.states)
+    given: dict[int, Name] = {}
+    for name in rule:
         s = state(name)
         if s in given:
             raise CmdpkitError(f"the rule names state {quoted(name)} twice: it is the same as {quoted(given[s])}")
         given[s] = name
-        answers.keep(0, s, answer, f"the rule for state {quoted(name)}")
-    missing = np.flatnonzero(answers.choice[0] < 0)
-    if len(missing):
+    missing = [s for s in np.flatnonzero(choice[0] < 0).tolist() if s not in given]
+    if missing:
         more = f" (and for {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise CmdpkitError(
-            f"the rule has no action for state {quoted(cmdp.states[int(missing[0])])}{more}; name one for every state "
-            "that has more than one action"
+            f"the rule has no action for state {quoted(cmdp.states[missing[0]])}{more}; name one for every state that "
+            "has more than one action"
         )
-    return answers.decisions()
+    answers = ((0, s, rule[name], f"the rule for state {quoted(name)}") for s, name in given.items())
+    return _decided(cmdp, choice, answers)
 
 
 def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
@@ -232,14 +225,14 @@ def _of_function(cmdp: CMDP, rule: Callable[..., Any]) -> Decisions:
             f"the rule takes {step}, the step, but the model is judged by {cmdp.criterion.in_words}, which needs "
             "a rule of the state alone"
         )
-    answers = _Answers(cmdp, 1 if step is None else cmdp.n_steps)
-    open_to_choice = answers.choice < 0
-    for s, name in enumerate(cmdp.states):
-        for h in np.flatnonzero(open_to_choice[:, s]).tolist():
-            answer = ask(name, h)
-            place = f"rule({quoted(name)})" if step is None else f"rule at {step} = {h} for {quoted(name)}"
-            answers.keep(h, s, answer, place)
-    return answers.decisions()
+
+    def place(h: int, name: Name) -> str:
+        return f"rule({quoted(name)})" if step is None else f"rule at {step} = {h} for {quoted(name)}"
+
+    choice = _undecided(cmdp, 1 if step is None else cmdp.n_steps)
+    asked = np.argwhere(choice.T < 0).tolist()  # state by state
+    names = cmdp.states
+    return _decided(cmdp, choice, ((h, s, ask(names[s], h), place(h, names[s])) for s, h in asked))
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ SHOWN_AS_ZERO: Final = 1e-12  # A best total that is smaller than this share of 
 DRAWN_INSIDE: Final = 1e-9  # A bound this share of a drawing's width outside is drawn inside.
 NO_SEPARATION: Final = 1e-9  # A sigma below this share of the larger of the value and 1 is rounding.
 NO_GAIN: Final = 1e-5  # An action that can gain less than this per visit is as good as those of the plan.
-NO_LOSS: Final = 1e-12  # An action that loses less than this share of the larger of its value and 1 loses nothing.
 SUPPORT: Final = 1e-9  # An action with a larger probability belongs to the optimum.
 
 # -- Linear programs and chains ---------------------------------------------------------------------------------------
