@@ -47,7 +47,7 @@ def test_arrays_are_copied_in_and_cannot_be_changed():
     cmdp = stationary(r=r)
     r[0, 0] = 99.0
     assert cmdp.r[0, 0, 0] == 1.0
-    for array in (cmdp.P, cmdp.r, cmdp.g, cmdp.rho, cmdp.mu, cmdp.actions, *cmdp.compact):
+    for array in (cmdp.P, cmdp.r, cmdp.g, cmdp.rho, cmdp.mu, cmdp.actions, *cmdp.compact, *cmdp.kernel.arrays):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
     with pytest.raises(AttributeError, match="cannot be changed"):
@@ -150,7 +150,7 @@ def test_a_large_model_is_stored_in_memory_that_grows_with_its_nonzeros():
     rows, nexts = np.arange(S * A), np.arange(S * A) % S
     kernel = ck.Kernel.from_entries((1, S, A), rows, nexts, np.ones(S * A))
     cmdp = ck.CMDP(kernel, np.zeros((S, A)), horizon=100)
-    assert sum(x.nbytes for x in cmdp.compact) < 60 * S * A
+    assert sum(x.nbytes for x in (*cmdp.compact, *cmdp.kernel.arrays)) < 60 * S * A
 
 
 TUPLES = [(0, 1), (1, 0)]

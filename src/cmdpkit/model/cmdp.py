@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from cmdpkit.model.constraints import Scale as Scale
 from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.outcomes import Outcomes, exactly_known
 from cmdpkit.model.read_dynamics import corrected_rows, read_start, read_transitions, report_correction
+from cmdpkit.model.showing import Grid as Grid
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel, Rows, Signals
 from cmdpkit.model.validate import (
@@ -46,37 +47,6 @@ if TYPE_CHECKING:
     import gymnasium
 
     from cmdpkit.model.from_functions import Explored
-
-LARGEST_BOUND = 1e200  # a larger one is taken for a mistake, unless the signal is as large
-
-
-@dataclass(frozen=True)
-class Grid:
-    """How to draw a model whose states are cells of a board: used for pictures only, never for solving."""
-
-    rows: int  # number of rows of the board
-    columns: int  # number of columns
-    cells: tuple[tuple[int, int], ...]  # (row, column) of every state
-    marks: Mapping[int, str] = field(default_factory=dict)  # state index -> symbol, e.g. goal or obstacle
-    arrows: tuple[str, ...] = ()  # symbol of every action
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", tuple((int(row), int(column)) for row, column in self.cells))
-        for s, (row, column) in enumerate(self.cells):
-            if not (0 <= row < self.rows and 0 <= column < self.columns):
-                raise CmdpkitError(
-                    f"grid cell of state index {s} is {(row, column)}, outside {self.rows} x {self.columns}"
-                )
-
-    def check(self, S: int, A: int) -> None:
-        """Raise CmdpkitError unless this draws a model of S states and A actions."""
-        if len(self.cells) != S:
-            raise CmdpkitError(f"grid has {len(self.cells)} cells, expected one per state: {S}")
-        if len(self.arrows) not in (0, A):
-            raise CmdpkitError(f"grid has {len(self.arrows)} arrows, expected one per action: {A}")
-        for s in self.marks:
-            if s not in range(S):
-                raise CmdpkitError(f"grid marks state index {quoted(s)}, expected 0..{S - 1}")
 
 
 class CMDP(Shown):
@@ -119,7 +89,7 @@ class CMDP(Shown):
     A: int  # number of actions
     N: int  # number of constraints
     kernel: Kernel  # the transitions
-    compact: Compact  # all arrays, in the form that compiled code reads
+    compact: Compact  # reward, utilities, actions and start, as they are stored
     signals: Signals  # reward and utilities, in the form that the operators read
     rho: FloatArray  # [N], thresholds of the utilities
     mu: FloatArray  # [S], start distribution
@@ -201,11 +171,7 @@ class CMDP(Shown):
             if not isinstance(grid, Grid):
                 raise CmdpkitError(f"grid is {quoted(grid)}, expected a Grid")
             grid.check(S, A)
-        if not allowed.any(axis=-1).all():
-            h, s = (int(i) for i in np.argwhere(~allowed.any(axis=-1))[0])
-            raise CmdpkitError(
-                f"actions{self._place(h, s, None, len(allowed))} is empty: every state needs at least one action"
-            )
+        self._refuse_empty(allowed, "is empty: every state needs at least one action")
         kernel = kernel.masked(allowed)
         kernel, correction = (kernel.renormalised(), 0.0) if renormalise else corrected_rows(kernel, tolerance)
         kernel.check(allowed, lambda t, s, a: self._place(t, s, a, kernel.T))
@@ -214,34 +180,27 @@ class CMDP(Shown):
         for what, (low, high) in zip(called, ends if outcomes else (), strict=outcomes is not None):
             read_signal(what, np.where(np.abs(low) > np.abs(high), low, high), allowed, steps, self._place)
         r, *signals = (read_signal(*y, allowed, steps, self._place) for y in zip(called, (r, *signals), strict=True))
-        utilities = [c.sign * y for c, y in zip(constraints, signals, strict=True)]
-        T = max((len(x) for x in utilities), default=1)
-        stacked = np.zeros((len(utilities), T, S, A))
-        for n, x in enumerate(utilities):
-            stacked[n] = x
+        stacked = np.zeros((len(signals), max(map(len, signals), default=1), S, A))
+        for utility, c, x in zip(stacked, constraints, signals, strict=True):
+            utility[...] = c.sign * x
         mu, moved = read_start(mu, self.states, self.state_index, renormalise=renormalise)
         vars(self).update(kernel=kernel, mu=frozen(mu), notes=notes)
         self._set_arrays(frozen(r), frozen(stacked), frozen(allowed))
         report_correction(self, max(correction, moved))
 
     def _set_arrays(self, r: FloatArray, g: FloatArray, allowed: BoolArray) -> None:
-        kernel = self.kernel
         for c, x in zip(self.constraints, g, strict=True):
-            self._check_bound(c, x)
+            c.check_size(x, self.criterion.steps_in_value or self.S)
         rho = np.array([c.sign * c.bound_on_total for c in self.constraints], dtype=float)
-        compact = Compact(*kernel.arrays, r, g, allowed, self.mu)
-        vars(self).update(rho=frozen(rho), compact=compact, signals=Signals(readonly(r), readonly(g)))
+        compact, signals = Compact(r, g, allowed, self.mu), Signals(readonly(r), readonly(g))
+        vars(self).update(rho=frozen(rho), compact=compact, signals=signals)
 
-    def _check_bound(self, c: Constraint, signal: FloatArray) -> None:
-        """Refuse a bound that is so far from every total of its signal [T, S, A] that differences overflow."""
-        if abs(c.bound_on_total) <= LARGEST_BOUND:
-            return
-        largest = max(LARGEST_BOUND, 4 * (self.criterion.steps_in_value or self.S) * float(np.abs(signal).max()))
-        if not abs(c.bound_on_total) <= largest:
-            raise CmdpkitError(
-                f"constraint {quoted(c.name)}: bound is {c.bound:g}{c.unit}, expected at most {largest / c.scale:.3g} "
-                "in size; leave a constraint out that is not to bind"
-            )
+    def _refuse_empty(self, allowed: BoolArray, what: str) -> None:
+        """Refuse actions [1 or H, S, A] that leave a state without any; ``what`` ends the message."""
+        empty = np.argwhere(~allowed.any(axis=-1))
+        if len(empty):
+            h, s = (int(i) for i in empty[0])
+            raise CmdpkitError(f"actions{self._place(h, s, None, len(allowed))} {what}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a CMDP cannot be changed; {quoted(name)} stays as it is (see with_bounds and restrict)")
@@ -325,14 +284,9 @@ class CMDP(Shown):
 
     def _scale(self, n: int, means: FloatArray) -> Scale:
         """The scale of the n-th signal, whose means are given: of everything that a step may bring."""
-        if self.outcomes is None:
-            return scale_of(means, self.compact.allowed)
         sign = 1 if n == 0 else self.constraints[n - 1].sign
-        ends = [sign * x[n] for x in self.outcomes.extremes()]
-        allowed = np.broadcast_to(self.compact.allowed, np.broadcast_shapes(ends[0].shape, self.compact.allowed.shape))
-        return scale_of(
-            np.concatenate([np.broadcast_to(x, allowed.shape) for x in ends]), np.concatenate([allowed] * 2)
-        )
+        ends = (means,) if self.outcomes is None else [sign * x[n] for x in self.outcomes.extremes()]
+        return scale_of(self.compact.allowed, *ends)
 
     # -- variants --------------------------------------------------------------------------------------------
 
@@ -395,10 +349,7 @@ class CMDP(Shown):
         if len(allowed) not in (1, self.n_steps):
             expected = f"1 or {self.n_steps}" if self.criterion.has_horizon else "1"
             raise CmdpkitError(f"actions has {len(allowed)} steps, expected {expected}")
-        empty = np.argwhere(~allowed.any(axis=-1))
-        if len(empty):
-            h, s = (int(i) for i in empty[0])
-            raise CmdpkitError(f"actions{self._place(h, s, None, len(allowed))} would be empty")
+        self._refuse_empty(allowed, "would be empty")
         return self.reformulated(allowed=allowed)
 
     def reformulated(

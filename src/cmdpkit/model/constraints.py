@@ -21,6 +21,7 @@ SENSES: dict[str, Sense] = {  # every way in which a sense may be written
     "<=": "at_most",
     "≤": "at_most",
 }
+LARGEST_BOUND = 1e200  # a larger one is taken for a mistake, unless the signal is as large
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,6 +110,17 @@ class Constraint:
                 f"{low:g} to {high:g}; correct one of them"
             )
         return replace(self, range=None)
+
+    def check_size(self, signal: FloatArray, steps: float) -> None:
+        """Refuse a bound so far from every total of the signal [T, S, A] over these steps that differences overflow."""
+        if abs(self.bound_on_total) <= LARGEST_BOUND:
+            return
+        largest = max(LARGEST_BOUND, 4 * steps * float(np.abs(signal).max()))
+        if not abs(self.bound_on_total) <= largest:
+            raise CmdpkitError(
+                f"constraint {quoted(self.name)}: bound is {self.bound:g}{self.unit}, expected at most "
+                f"{largest / self.scale:.3g} in size; leave a constraint out that is not to bind"
+            )
 
     @property
     def sign(self) -> int:
@@ -258,11 +270,11 @@ class Scale(NamedTuple):
         return total * self.span + H * self.low
 
 
-def scale_of(x: FloatArray, allowed: BoolArray) -> Scale:
-    """The scale of a signal [1 or H, S, A] over the actions that exist; the identity if it lies in [0, 1]."""
-    shape = np.broadcast_shapes(x.shape, allowed.shape)
-    values = np.broadcast_to(x, shape)[np.broadcast_to(allowed, shape)]
-    low, high = float(values.min()), float(values.max())
+def scale_of(allowed: BoolArray, *signals: FloatArray) -> Scale:
+    """The scale of signals [1 or H, S, A] over the actions that exist; the identity if they lie in [0, 1]."""
+    shape = np.broadcast_shapes(allowed.shape, *(x.shape for x in signals))
+    values = [np.broadcast_to(x, shape)[np.broadcast_to(allowed, shape)] for x in signals]
+    low, high = min(float(x.min()) for x in values), max(float(x.max()) for x in values)
     if low >= 0 and high <= 1:
         return Scale(0.0, 1.0)
     return Scale(low, high - low if high > low else 1.0)

@@ -226,11 +226,8 @@ class Kernel:
 
 
 class Compact(NamedTuple):
-    """The arrays that compiled code reads, each with its own T (1 if all steps are the same, else H): use h % T."""
+    """The arrays of a model beside its rows, each with its own T (1 if all steps are the same, else H): use h % T."""
 
-    indptr: IntArray  # [T*S*A + 1], where each row of `Kernel` begins in the two arrays below
-    successors: NDArray[np.int32]  # [nonzeros], possible next states
-    prob: FloatArray  # [nonzeros], their probabilities
     r: FloatArray  # [T, S, A], reward
     g: FloatArray  # [N, T, S, A], utilities
     allowed: BoolArray  # [T, S, A], which actions exist
