@@ -285,8 +285,8 @@ NO_ARRAY = {
         gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params)
         testing.Case(params) testing.check_env(options) testing.check_learner(params)""",
     "called by the package with its own arrays": """
-        Constraint.without_range(allowed) Constraint.without_range(signal) Kernel.in_order Kernel.owning(arrays)
-        Kernel.with_prob(prob) Outcomes(signals)
+        Constraint.without_range(allowed) Constraint.without_range(ends) Constraint.check_size(signal)
+        Kernel.in_order Kernel.owning(arrays) Kernel.with_prob(prob) Outcomes(signals)
         Learner.end(actions) Learner.end(signals) Learner.end(states) Learner.last(signals) Learner.next(signals)
         learners.Learner.end(actions) learners.Learner.end(signals) learners.Learner.end(states)
         gym.GymWorld.policy(pi) gym.GymWorld.restore(state)

@@ -133,9 +133,8 @@ class CMDP(Shown):
         kernel, tolerance = read_transitions(P, S, A)
         constraints, signals = read_constraints(g, rho, constraints, r.shape)
         allowed = np.ones((1, S, A), dtype=bool) if actions is None else action_mask(actions, S, A)
-        lengths = {"P": kernel.T, "r": len(r), "actions": len(allowed)}
+        lengths = {"P": kernel.T, "r": len(r), "actions": len(allowed), "outcomes": outcomes.T if outcomes else 1}
         lengths |= {f"g[{n}]": len(x) for n, x in enumerate(signals)}
-        lengths |= {} if outcomes is None else {"outcomes": outcomes.T}
         if not isinstance(P, Kernel) and np.ndim(P) == 4 and {horizon, discount, criterion} == {None}:
             horizon = len(P)
         judged = criterion_of(horizon, discount, criterion, lengths)
@@ -145,11 +144,8 @@ class CMDP(Shown):
             outcomes = outcomes.masked(allowed)
             kernel, (r, *signals) = outcomes.kernel(), outcomes.means()
             ends = np.stack(outcomes.extremes(), axis=1)
-        for c, (low, _) in zip(constraints, ends[1:], strict=True):
-            c.without_range(low, allowed)  # which refuses what lies outside
         constraints = tuple(
-            c.over(judged.steps_in_value).without_range(high, allowed)
-            for c, (_, high) in zip(constraints, ends[1:], strict=True)
+            c.over(judged.steps_in_value).without_range(x, allowed) for c, x in zip(constraints, ends[1:], strict=True)
         )
         vars(self).update(
             criterion=judged,

@@ -96,19 +96,23 @@ class Constraint:
         """The bound on the value by the model's criterion; differs from ``bound`` where that is per step."""
         return self.bound * self.scale
 
-    def without_range(self, signal: FloatArray, allowed: BoolArray) -> Constraint:
-        """The same constraint without its declared range, in which the signal [T, S, A] has to lie where allowed."""
+    def without_range(self, ends: Iterable[FloatArray], allowed: BoolArray) -> Constraint:
+        """The same constraint without its declared range, in which the signal has to lie where allowed.
+
+        ``ends`` are its smallest and its largest values [T, S, A].
+        """
         if self.range is None:
             return self
         low, high = self.range
-        outside = np.argwhere(((signal < low) | (signal > high)) & allowed)
-        if len(outside):
-            place = tuple(int(i) for i in outside[0])
-            x = np.broadcast_to(signal, np.broadcast_shapes(signal.shape, allowed.shape))[place]
-            raise CmdpkitError(
-                f"signal of {quoted(self.name)} is {x:g} at [h, s, a] = {list(place)}, outside of its declared range "
-                f"{low:g} to {high:g}; correct one of them"
-            )
+        for signal in ends:
+            outside = np.argwhere(((signal < low) | (signal > high)) & allowed)
+            if len(outside):
+                place = tuple(int(i) for i in outside[0])
+                x = np.broadcast_to(signal, np.broadcast_shapes(signal.shape, allowed.shape))[place]
+                raise CmdpkitError(
+                    f"signal of {quoted(self.name)} is {x:g} at [h, s, a] = {list(place)}, outside of its declared "
+                    f"range {low:g} to {high:g}; correct one of them"
+                )
         return replace(self, range=None)
 
     def check_size(self, signal: FloatArray, steps: float) -> None:
