@@ -198,7 +198,7 @@ class Global(Mine):
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (Peeks, "It looks at the model: "),
+        (Peeks, "It looks at the model, which was changed where the run has never been: "),
         (Differs, r"run\(\) (does not do what|earns other returns)"),
         (Cut, "A run in pieces is not the whole run: "),
         (Forbidden, "It plays action . at step . in state .+, which is not allowed"),

@@ -7,7 +7,6 @@ order in which they are reached, step by step from the start, unless the user li
 from __future__ import annotations
 
 import math
-import time
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from cmdpkit.model.validate import is_hashable
 
 # -- progress of exploration ------------------------------------------------------------------------------------------
 
-EVERY = 0.5  # seconds between two reports
+EVERY = 0.5  # seconds between two reports; the last one is left out if there was none before
 
 
 class Explored(NamedTuple):
@@ -50,21 +49,6 @@ class Explored(NamedTuple):
     def __str__(self) -> str:
         waiting = self.states - self.asked
         return f"explored {self.asked:,} states and {self.transitions:,} transitions, {waiting:,} states to go"
-
-
-class Reporter:
-    """Reports at most twice a second, and at the end of what was reported before."""
-
-    def __init__(self, progress: bool | Callable[[Explored], object] | None) -> None:
-        self.line = ProgressLine(progress, "what was explored")
-        self.next = time.monotonic() + EVERY
-        self.said = False
-
-    def __call__(self, so_far: Explored, *, last: bool = False) -> None:
-        """Report, if it is time to, or if this is the end."""
-        if time.monotonic() >= self.next or (last and self.said):
-            self.line.tell(so_far)
-            self.next, self.said = time.monotonic() + EVERY, True
 
 
 State = Hashable
@@ -102,9 +86,9 @@ def build(described: Description) -> CMDP:
     initial = _initial(described)
     try:
         explored.explore(initial)
-        explored.report(explored.so_far(), last=True)
+        explored.report.tell(explored.so_far(), last=True)
     finally:
-        explored.report.line.close()
+        explored.report.close()
     mu = np.zeros(len(explored.index))
     for s, p in initial.items():
         mu[explored.index[s]] = p
@@ -204,7 +188,7 @@ class _Exploration:
         self.prob = array("d")  # probability of every transition
         self.values = [array("d") for _ in self.signals]  # of every signal, for every pair 1 or H numbers
         self.outcomes = array("d")  # or else reward and signals of every entry
-        self.report = Reporter(described.progress)
+        self.report = ProgressLine(described.progress, "what was explored", EVERY)
 
     def explore(self, initial: Mapping[State, float]) -> None:
         """Ask about all listed states, or about those that can be met before the last step if there is one."""
@@ -230,7 +214,7 @@ class _Exploration:
         everywhere = dict.fromkeys(self.fixed, b"\1")
         for n, s in enumerate(states):
             if n % BETWEEN_REPORTS == 0:
-                self.report(self.so_far(n - len(states)))
+                self.report.tell(self.so_far(n - len(states)))
             for a, when in (everywhere or self._available(s)).items():
                 # The functions are not asked about steps at which the action does not exist.
                 rows = [

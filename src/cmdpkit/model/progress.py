@@ -125,16 +125,23 @@ class StatusLines:
 
 
 class ProgressLine:
-    """Hands reports to the user's function, or shows the latest one on stderr if ``progress`` is True."""
+    """Hands reports to the user's function, or shows the latest one on stderr if ``progress`` is True.
 
-    def __init__(self, progress: bool | Callable[[Any], object] | None, takes: str) -> None:
+    There is at most one report in ``every`` seconds, and a last one if there was one before.
+    """
+
+    def __init__(self, progress: bool | Callable[[Any], object] | None, takes: str, every: float = 0.0) -> None:
         if not (progress is None or isinstance(progress, bool) or callable(progress)):
             raise CmdpkitError(f"progress is {quoted(progress)}, expected True or a function that takes {takes}")
         self._progress, self._latest = progress, ""
+        self._every, self._next = every, time.monotonic() + every
         self._lines: StatusLines | None = None
 
-    def tell(self, report: object) -> None:
-        """Report how far the work is."""
+    def tell(self, report: object, *, last: bool = False) -> None:
+        """Report how far the work is, if it is time to, or at the end."""
+        if time.monotonic() < self._next and not (last and self._latest):
+            return
+        self._next = time.monotonic() + self._every
         self._latest = str(report)
         if callable(self._progress):
             self._progress(report)

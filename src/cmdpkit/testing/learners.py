@@ -127,12 +127,13 @@ class Played(NamedTuple):
         found |= {"random numbers used": self.rng, "policies recommended": self.recommended}
         return found | {f"state[{name!r}]": x for name, x in self.state.items()}
 
-    def difference(self, other: Played) -> str | None:
-        """The name of the first part in which two runs differ, to the bit, or None."""
+    def expect_same(self, other: Played, sentence: str) -> None:
+        """Raise `ContractBroken` with a sentence, and the first part that differs, unless two runs have equal bits."""
         mine, theirs = self.parts(), other.parts()
-        if mine.keys() != theirs.keys():
-            return f"names of the saved state ({', '.join(sorted(mine.keys() ^ theirs.keys()))})"
-        return next((name for name, x in mine.items() if not _same(x, theirs[name])), None)
+        names = ", ".join(sorted(mine.keys() ^ theirs.keys()))
+        expect(not names, f"{sentence}: names of the saved state ({names}) differ.")
+        for name, x in mine.items():
+            expect(_same(x, theirs[name]), f"{sentence}: {name} differ.")
 
 
 class Whole(NamedTuple):
@@ -223,8 +224,7 @@ def a_run_in_pieces_is_the_whole_run(case: Case) -> None:
     sizes = (1, 0, 7, case.episodes // 3)
     parts = [pieces.run(other, again, n) for n in (*sizes, case.episodes - sum(sizes))]
     joined = Returns(np.concatenate([x.reward for x in parts]), np.concatenate([x.utilities for x in parts], axis=1))
-    differs = expected.difference(Played.of(pieces, joined, again))
-    expect(differs is None, f"A run in pieces is not the whole run: {differs} differ.")
+    expected.expect_same(Played.of(pieces, joined, again), "A run in pieces is not the whole run")
     updated = ("reach", "values", "sums", "clock")  # by the meter as it is told
     same = all(_same(getattr(source.meter, name), getattr(other.meter, name)) for name in updated)
     expect(same, "A run in pieces shows the meter other policies than the whole run.")
@@ -240,8 +240,7 @@ def it_continues_from_a_saved_state(case: Case) -> None:
     first.run(case.source(), stream(case.seed + 1), 5)  # the saved state must be a copy
     second.restore(saved)
     found = Played.of(second, second.run(case.source(), again, case.episodes - half), again)
-    differs = whole._replace(returns=tail).difference(found)
-    expect(differs is None, f"Restored from its state, it goes on in another way: {differs} differ.")
+    whole._replace(returns=tail).expect_same(found, "Restored from its state, it goes on in another way")
 
 
 def a_state_that_does_not_fit_changes_nothing(case: Case) -> None:
@@ -270,8 +269,8 @@ def run_does_what_single_steps_do(case: Case) -> None:
     for x, y in zip(returns, expected.returns, strict=True):  # a sum over steps may be added up in another order
         same = x.shape == y.shape and bool(np.allclose(x, y, rtol=0, atol=SUM_ORDER))
         expect(same, "run() earns other returns than single steps do.")
-    differs = expected.difference(Played.of(slow, expected.returns, again))
-    expect(differs is None, f"run() does not do what first, next and last do: {differs} differ.")
+    single = Played.of(slow, expected.returns, again)
+    expected.expect_same(single, "run() does not do what first, next and last do")
     expect(_same(behaviour, slow.behaviour()), "After run() it plays on in another way than after single steps.")
     if source.meter.every == 1:
         told, truth = source.meter.sums[EXACT], other.meter.sums[EXACT]
@@ -293,8 +292,8 @@ def returns_are_what_was_earned(case: Case) -> None:
 def the_seed_decides(case: Case) -> None:
     """The same random numbers give the same run."""
     learner, rng = case.learner(), case.rng()
-    differs = case.whole.played.difference(Played.of(learner, learner.run(case.source(), rng, case.episodes), rng))
-    expect(differs is None, f"Two runs with the same seed are not the same: {differs} differ.")
+    again = Played.of(learner, learner.run(case.source(), rng, case.episodes), rng)
+    case.whole.played.expect_same(again, "Two runs with the same seed are not the same")
 
 
 def a_source_of_another_size_is_refused(case: Case) -> None:
@@ -327,11 +326,9 @@ def it_is_blind_to_what_it_has_not_seen(case: Case) -> None:
     unseen[tuple(np.transpose(sorted(seen)))] = False
     P2 = np.where(unseen[..., None], np.roll(P, 1, axis=-1), P)
     r2, g2 = np.where(unseen, 1.0, r), np.where(unseen, 0.0, g)
-    differs = _blind_run(short, truth, truth).difference(_blind_run(short, model(P2, r2, g2), truth))
-    expect(
-        differs is None,
-        f"It looks at the model: {differs} change when the model is changed where the run has never been.",
-    )
+    changed = _blind_run(short, model(P2, r2, g2), truth)
+    sentence = "It looks at the model, which was changed where the run has never been"
+    _blind_run(short, truth, truth).expect_same(changed, sentence)
 
 
 def _blind_run(case: Case, cmdp: CMDP, truth: CMDP) -> Played:
