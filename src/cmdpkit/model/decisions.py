@@ -183,31 +183,31 @@ def same_at(one: Decisions, h: int, other: Decisions, k: int) -> bool:
     return all(np.array_equal(x, y) for x, y in pairs)
 
 
-def draws_at(decisions: Decisions, h: IntArray, s: IntArray) -> BoolArray:
-    """Whether a decision draws, [n], for steps h [n] and states s [n], both from 0."""
-    T, S = decisions.choice.shape
-    return np.isin((h % T) * np.int64(S) + s, _drawn_places(decisions))
-
-
-def _drawn_places(decisions: Decisions) -> IntArray:
+def drawn_places(decisions: Decisions) -> IntArray:
     """h * S + s of every stochastic decision, [m], rising."""
     h, s, _ = all_rows(decisions, len(decisions.choice))
     places: IntArray = h * np.int64(decisions.choice.shape[1]) + s
     return places
 
 
-def draw(decisions: Decisions, h: IntArray, s: IntArray, rng: np.random.Generator) -> NDArray[Any]:
-    """Actions [n] for steps h [n] and states s [n], both from 0; random numbers are taken only where it draws."""
+def draw(
+    decisions: Decisions, places: IntArray, h: IntArray, s: IntArray, rng: np.random.Generator | None
+) -> NDArray[Any]:
+    """Actions [n] for steps h [n] and states s [n], both from 0, of which `drawn_places` lists those that draw.
+
+    Random numbers are taken only there; without ``rng``, actions are -1 there.
+    """
     T, S = decisions.choice.shape
     place = (h % T) * np.int64(S) + s
     a: NDArray[Any] = decisions.choice.reshape(-1)[place]
-    m = len(decisions.s)
-    if m:
-        rows = _drawn_places(decisions)
-        row = np.minimum(np.searchsorted(rows, place), m - 1)
-        drawn = np.flatnonzero(rows[row] == place)
-        cdf = np.cumsum(decisions.p[row[drawn]], axis=1)
-        a[drawn] = (cdf <= rng.random(len(drawn))[:, None] * cdf[:, -1:]).sum(axis=1)
+    if len(places):
+        row = np.minimum(np.searchsorted(places, place), len(places) - 1)
+        drawn = np.flatnonzero(places[row] == place)
+        if rng is None:
+            a[drawn] = -1
+        else:
+            cdf = np.cumsum(decisions.p[row[drawn]], axis=1)
+            a[drawn] = (cdf <= rng.random(len(drawn))[:, None] * cdf[:, -1:]).sum(axis=1)
     return a
 
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import Decisions, all_rows, draw, draws_at, of_rows, of_table, rows_at, same, table_at
+from cmdpkit.model.decisions import Decisions, all_rows, draw, drawn_places, of_rows, of_table, rows_at, same, table_at
 from cmdpkit.model.decisions import one_hot as one_hot
 from cmdpkit.model.fits import check_fits, in_order
 from cmdpkit.model.showing import Shown
@@ -313,13 +313,14 @@ class Policy(Shown):
                 f"there are {h.size} steps for {len(s)} states, expected one step, or one for each state"
             )
         h = np.broadcast_to(h, s.shape)
-        if rng is None and len(drawn := np.flatnonzero(draws_at(self.decisions, h, s))):
-            state = quoted(self.states[int(s[drawn[0]])])
+        drawn = draw(self.decisions, self._drawn_places, h, s, rng)
+        if len(unknown := np.flatnonzero(drawn < 0)):
+            state = quoted(self.states[int(s[unknown[0]])])
             raise CmdpkitError(
                 f"rng is missing, and the policy randomises in state {state}: give a numpy random generator, "
                 "rng=np.random.default_rng(seed)"
             )
-        names: NDArray[Any] = self._action_array[draw(self.decisions, h, s, rng or np.random.default_rng(0))]
+        names: NDArray[Any] = self._action_array[drawn]
         return names
 
     def _positions(self, steps: Any) -> IntArray:
@@ -333,6 +334,10 @@ class Policy(Shown):
         if len(wrong):
             raise CmdpkitError(f"step is {wrong.tolist()[0]!r}, expected a whole number from 1 to {self.horizon}")
         return given.astype(np.int64) - 1
+
+    @cached_property
+    def _drawn_places(self) -> IntArray:
+        return drawn_places(self.decisions)
 
     @cached_property
     def _action_array(self) -> NDArray[Any]:
