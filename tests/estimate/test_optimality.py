@@ -17,7 +17,7 @@ import cmdpkit as ck
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import drawn, ends, total
 from cmdpkit.estimate.certificate import Certifier
-from cmdpkit.estimate.counts import counts_of, signal_means
+from cmdpkit.estimate.counts import signal_means
 from cmdpkit.estimate.intervals import Intervals, UnknownCell, stated
 from cmdpkit.estimate.radii import AllTimes
 from cmdpkit.learners import Source, Spec, load
@@ -28,7 +28,7 @@ from cmdpkit.results.study import Study
 from cmdpkit.running.active import readings_of
 from cmdpkit.running.request import outlook, stop_of
 from cmdpkit.simulate.random import stream
-from counted import dense_moves
+from counted import counts_of, dense_moves
 
 pytestmark = pytest.mark.compiled
 NEEDED = {"opt-primal-dual": {"slack": 0.0898}}  # what a learner must be told about paper/synthetic

@@ -8,7 +8,7 @@ from box_oracle import Problem, Sides
 from scipy.stats import binom
 
 import cmdpkit as ck
-from cmdpkit.estimate.counts import Counts, count_start
+from cmdpkit.estimate.counts import Counts
 from cmdpkit.estimate.radii import (
     bernstein,
     confidence_box,
@@ -133,7 +133,7 @@ def simulated(cmdp: ck.CMDP, rng: np.random.Generator, episodes: int, *, pooled:
 def play(cmdp: ck.CMDP, counts: Counts, rng: np.random.Generator) -> None:
     """One episode of uniformly random actions; rewards and utilities are 0 or 1 with the model's means."""
     s = int(rng.choice(cmdp.S, p=cmdp.mu))
-    count_start(counts, s)
+    counts.starts[s] += 1
     for h in range(cmdp.H):
         a = int(rng.integers(cmdp.A))
         means = np.append(cmdp.r[h, s, a], cmdp.g[:, h, s, a])

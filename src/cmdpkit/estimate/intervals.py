@@ -310,16 +310,12 @@ def _gets_rich(x, bets, m, wanted):
         if most > enough * (1.0 + close):
             return True
         if capital < SMALLEST_CAPITAL:
-            return _gets_rich_by_logarithms(x, bets, m, wanted)
-    return most >= enough * (1.0 - close) and _gets_rich_by_logarithms(x, bets, m, wanted)
-
-
-@compiled
-def _gets_rich_by_logarithms(x, bets, m, wanted):
-    """What `_gets_rich` says, from sums of logarithms: slower, but nothing is lost when the capital is tiny."""
-    log_capital = 0.0
-    for t in range(len(x)):
-        log_capital += math.log1p(bets[t] * (x[t] - m))
-        if log_capital >= wanted:
-            return True
+            most = enough  # unknown
+            break
+    if most >= enough * (1.0 - close):
+        log_capital = 0.0
+        for t in range(len(x)):
+            log_capital += math.log1p(bets[t] * (x[t] - m))
+            if log_capital >= wanted:
+                return True
     return False
