@@ -308,18 +308,6 @@ def test_a_learner_is_found_by_module_and_class_in_the_current_directory(tmp_pat
     assert "is not a class that inherits from cmdpkit.Learner" in said[3]
 
 
-def test_entry_points_of_other_packages_are_found(monkeypatch):
-    from importlib.metadata import EntryPoint
-
-    from cmdpkit.learners import registry
-
-    entry = EntryPoint("mine", "mine:Mine", "cmdpkit.learners")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == "cmdpkit.learners" else [])
-    assert registry.installed() == ["mine"] and registry.resolve("mine") is Mine
-    with pytest.raises(ck.CmdpkitError, match="unknown algorithm 'mien'; did you mean 'mine'"):
-        registry.resolve("mien")
-
-
 def test_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(ValueError, match="unknown algorithm 'tripleq'; did you mean 'triple-q'"):
         load("tripleq")

@@ -36,7 +36,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import Box, ends, new_box, update_box
 from cmdpkit.estimate.counts import Counts
 from cmdpkit.model.compiled import call, compiled
@@ -50,20 +49,12 @@ def kernel_log(S: int, A: int, H: int, K: int, delta: float, c: float = 1.0) -> 
     >>> round(kernel_log(3, 3, 3, 5000, 0.1), 4)
     15.9074
     """
-    return _scaled_log(6 * S * A * H * K, delta, c)
+    return c * math.log(6 * S * A * H * K / delta)
 
 
 def mean_log(S: int, A: int, H: int, N: int, K: int, delta: float, c: float = 1.0) -> float:
     """L_l = 2 c ln(6 S A H (N + 1) K / delta)."""
-    return 2 * _scaled_log(6 * S * A * H * (N + 1) * K, delta, c)
-
-
-def _scaled_log(events: float, delta: float, c: float) -> float:
-    if not 0 < delta < 1:
-        raise CmdpkitError(f"delta is {delta!r}, expected a probability between 0 and 1, both excluded")
-    if not 0 <= c < math.inf:
-        raise CmdpkitError(f"c is {c!r}, expected a finite number, at least 0")
-    return c * math.log(events / delta)
+    return 2 * (c * math.log(6 * S * A * H * (N + 1) * K / delta))
 
 
 @compiled(inline=True)
