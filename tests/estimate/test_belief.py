@@ -12,7 +12,7 @@ pytestmark = pytest.mark.compiled
 SeesAll = type("SeesAll", (load("ps-cmdp"),), {})
 
 
-def kept(cmdp, monkeypatch, episodes=400):
+def kept(cmdp, monkeypatch, episodes=100):
     """A run of a learner whose episodes are written down apart: the record, and every step as h, s, a, signals, s'."""
     steps = []
 

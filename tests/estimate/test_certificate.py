@@ -136,6 +136,7 @@ def test_the_bench_draws_returns_with_the_exact_means_and_knows_the_old_interval
     assert bernstein_width(x, 2.0, 0.2) == pytest.approx(2 * radius, rel=1e-12)
 
 
+@pytest.mark.long
 def test_the_certificate_of_a_run_covers_the_true_values_of_the_very_policy_handed_over():
     """20 short runs at 90 %: at a true coverage of 90 % fewer than 13 would have probability below 5e-4.
 

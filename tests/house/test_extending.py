@@ -29,6 +29,10 @@ import cmdpkit as ck
 class Mine(ck.learners.load("triple-q")):
     '''Triple-Q under another name.'''
     edits = 0
+
+
+class Half(ck.Learner):
+    pass
 """
 PLACES = """
 import cmdpkit as ck
@@ -133,6 +137,8 @@ def test_the_command_line_takes_a_class_of_the_current_folder(project):
     [
         ("no_such:Mine", r"algorithm 'no_such:Mine': there is no module 'no_such' in the current folder"),
         ("my_learners:Yours", r"the module 'my_learners' has no 'Yours'; known are .*Mine"),
+        ("my_learners:Mien", r"the module 'my_learners' has no 'Mien'; did you mean 'Mine'"),
+        ("my_learners:Half", r"does not define first, last, next, recommend"),
         ("my_places:line", r"algorithm 'my_places:line' is not a class that inherits from cmdpkit.Learner"),
         (3, r"algo is 3, expected the name of an algorithm, 'module:Class' or a class"),
     ],
