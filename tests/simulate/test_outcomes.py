@@ -165,28 +165,6 @@ def test_distribution_and_course_are_those_of_all_paths(seed, timed):
 N = 40_000
 
 
-def platelets():
-    """Ten days of blood: order up to a level in the morning, Poisson demand, what is short is counted."""
-    demand = stats.poisson(4.0)
-    odds = [*demand.pmf(range(15)), demand.sf(14)]
-
-    def play(rng):
-        short = np.zeros(N)
-        stock = np.full(N, 3)
-        for _ in range(10):
-            stock = np.minimum(stock + 3, 12)
-            wanted = np.minimum(rng.poisson(4.0, N), 15)
-            short += np.maximum(wanted - stock, 0)
-            stock = np.maximum(stock - wanted, 0)
-        return short
-
-    def outcome(stock, a):
-        full = min(stock + 3, 12)
-        return [(p, max(full - d, 0), -1.0, {"count": max(d - full, 0)}) for d, p in enumerate(odds)]
-
-    return {"start": 3, "horizon": 10, "actions": ["order"], "outcome": outcome}, play
-
-
 def bursts():
     """A line with batches: what leaves is counted, and cannot be told from the length of the line."""
 
@@ -223,26 +201,6 @@ def rare_claims():
         return [(p, s, 0.0, {"count": 40.0}), (1 - p, s, 0.0, {"count": 1.0})]
 
     return {"start": "on", "horizon": 24, "actions": ["insure"], "outcome": outcome}, play
-
-
-def arrivals():
-    """A walk on a ring that counts how often it comes home: a signal of the next state."""
-
-    def play(rng):
-        place, home = np.zeros(N, dtype=int), np.zeros(N)
-        for _ in range(15):
-            place = (place + np.where(rng.random(N) < 0.6, 1, -1)) % 5
-            home += place == 0
-        return home
-
-    return {
-        "start": 0,
-        "horizon": 15,
-        "actions": ["walk"],
-        "step": lambda s, a: {(s + 1) % 5: 0.6, (s - 1) % 5: 0.4},
-        "reward": lambda s, a: 0.0,
-        "signal": lambda s, a, s_next: float(s_next == 0),
-    }, play
 
 
 def ageing():
@@ -293,7 +251,7 @@ def slippery():
     }, play
 
 
-@pytest.mark.parametrize("world", [platelets, bursts, rare_claims, arrivals, ageing, slippery])
+@pytest.mark.parametrize("world", [bursts, rare_claims, ageing, slippery])
 def test_single_episodes_are_those_of_a_simulation_that_knows_no_model(world):
     described, play = world()
     cmdp = ck.CMDP.from_function(constraints=[ck.at_most("count", 5.0, described.pop("signal", None))], **described)

@@ -114,10 +114,17 @@ def transition_bonus(counts: Counts, H: int, A: int, log: float) -> FloatArray:
     if it is added to the signal, and pessimistic if it is subtracted. Where the start distribution is estimated too,
     H times `start_bonus` does the same for the expected totals from the start.
     """
-    radii, S = [row_radius(counts, row, log) for row in range(len(counts.head))], len(counts.starts)
-    bonus = np.broadcast_to(np.reshape(radii, (-1, S, A)), (H, S, A)).copy()
+    radii, S = np.zeros(len(counts.head)), len(counts.starts)
+    call(_row_radii, len(radii) + int(counts.used[0]), counts, log, radii)
+    bonus = np.broadcast_to(radii.reshape(-1, S, A), (H, S, A)).copy()
     bonus[H - 1] = 0.0
     return bonus
+
+
+@compiled
+def _row_radii(counts, log, radii):
+    for row in range(len(radii)):
+        radii[row] = row_radius(counts, row, log)
 
 
 @compiled
