@@ -285,25 +285,6 @@ def test_a_worker_with_other_code_refuses_the_run(project, tmp_path):
     assert "is not the one that was asked for (0000000000000000)" in reason and "Start the workers again" in reason
 
 
-def test_a_run_in_a_users_environment_resumes_to_the_same_bits(project, monkeypatch):
-    monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
-    asked = ["my_places:world"], ["triple-q"]
-    small = {"episodes": 150, "seeds": 1, "executor": "serial"}
-    whole = bench(*asked, **small).records[0]
-
-    class Stopper:
-        def begin(self, total, done): ...
-        def ended(self, run, reason): ...
-        def report(self, at):
-            if at.done > 100:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        bench(*asked, **small, out="runs", observer=Stopper())
-    assert list((project / "runs").glob("*.run.npz"))
-    assert difference(bench(*asked, **small, out="runs").records[0], whole) is None
-
-
 def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(project):
     bench(["my_places:world"], ["triple-q"], episodes=10, seeds=3, executor="serial")
     line = sys.modules["my_places"].Line

@@ -19,18 +19,6 @@ def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[n
     return path, actions
 
 
-def test_with_one_cell_plans_fall_due_at_powers_of_two():
-    counts = no_counts(1, 1, 1, 0)
-    cadence, planned_at = new_cadence(1, 1, 1, "doubling"), []
-    for k in range(1, 101):
-        count_episode(counts, 1, np.zeros(1, dtype=int), np.zeros(1, dtype=int), np.zeros((1, 1)))
-        note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int))
-        if cadence.due[0]:
-            mark_planned(cadence, counts, estimated(counts, 1), np.ones((1, 1, 1)))
-            planned_at.append(k)
-    assert planned_at == [1, 2, 4, 8, 16, 32, 64]
-
-
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
     rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
