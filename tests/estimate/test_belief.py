@@ -9,10 +9,12 @@ from cmdpkit.learners import load
 
 pytestmark = pytest.mark.compiled
 
-SeesAll = type("SeesAll", (load("ps-cmdp"),), {})
+
+class SeesAll(load("ps-cmdp")):
+    """Posterior sampling that writes down what it sees."""
 
 
-def kept(cmdp, monkeypatch, episodes=100):
+def kept(cmdp, monkeypatch, episodes=400):
     """A run of a learner whose episodes are written down apart: the record, and every step as h, s, a, signals, s'."""
     steps = []
 

@@ -260,18 +260,13 @@ def test_single_episodes_are_those_of_a_simulation_that_knows_no_model(world):
     exact = ck.exact_distribution(cmdp, policy, "count")
     assert played.of_means == (() if "outcome" in described else ("reward",))
     values, counts = np.unique(truth, return_counts=True)
-    common = values[counts >= 25]
-    for odds in ([exact.probabilities[exact.totals == x].sum() for x in common],):
-        observed = counts[counts >= 25]
-        rest = N - observed.sum()
-        listed = np.append(odds, max(1 - sum(odds), 1e-12)) * N
-        assert (
-            stats.chisquare(
-                np.append(observed, rest)[listed > 5],
-                listed[listed > 5] * (np.append(observed, rest)[listed > 5].sum() / listed[listed > 5].sum()),
-            ).pvalue
-            > 1e-4
-        )
+    common = counts >= 25
+    odds = [exact.probabilities[exact.totals == x].sum() for x in values[common]]
+    observed = np.append(counts[common], N - counts[common].sum())
+    expected = np.append(odds, max(1 - sum(odds), 1e-12)) * N
+    used = expected > 5
+    scale = observed[used].sum() / expected[used].sum()
+    assert stats.chisquare(observed[used], expected[used] * scale).pvalue > 1e-4
     for limit in np.quantile(truth, [0.1, 0.5, 0.9, 0.99]):
         ours, theirs = played.above("count", float(limit)).estimate, float((truth > limit + 1e-9).mean())
         assert abs(ours - theirs) < 4 * math.sqrt((theirs * (1 - theirs) + 1 / N) * 2 / N)
