@@ -1,4 +1,4 @@
-"""A log of four rows that several tests read."""
+"""A log of four rows that several tests read, and whether any log leads to a promise."""
 
 import cmdpkit as ck
 
@@ -11,3 +11,11 @@ ROWS = [
     (2, 2, "b", "stay", 0.0, 0.25, "b"),
 ]
 BOUND = [ck.at_most("cost", 1.5)]
+
+
+def promise_of(log: ck.Estimate) -> ck.Promise | None:
+    """What a log promises; None if that is nothing."""
+    try:
+        return log.solve(forecast=False)
+    except ck.NoPromise:
+        return None

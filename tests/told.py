@@ -6,9 +6,9 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit.estimate.boxes import Known, plan, start_of
-from cmdpkit.estimate.counts import counts_of
 from cmdpkit.learners import Source, Spec, resolve
 from cmdpkit.simulate.random import stream
+from counted import counts_of
 
 MODEL_BASED = (
     "conrl",

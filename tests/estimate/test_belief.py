@@ -9,7 +9,9 @@ from cmdpkit.learners import load
 
 pytestmark = pytest.mark.compiled
 
-SeesAll = type("SeesAll", (load("ps-cmdp"),), {})
+
+class SeesAll(load("ps-cmdp")):
+    """Posterior sampling that writes down what it sees."""
 
 
 def kept(cmdp, monkeypatch, episodes=400):

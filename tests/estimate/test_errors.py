@@ -5,9 +5,9 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.estimate.continuing import Seen, mean_model
-from cmdpkit.estimate.counts import counts_of
 from cmdpkit.estimate.errors import row_shares, stationary_errors
 from cmdpkit.operators.chains import stationary_values
+from counted import counts_of
 
 
 def test_with_unbiased_variances_and_no_average_a_share_is_the_squared_error_of_a_mean():

@@ -14,7 +14,7 @@ import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.estimate.changes import steps_alike
 from cmdpkit.estimate.fitted import Fitted
-from small_log import BOUND, COLUMNS, ROWS
+from small_log import BOUND, COLUMNS, ROWS, promise_of
 
 
 def small(horizon=4):
@@ -203,9 +203,8 @@ def test_promises_are_kept_where_the_plug_in_breaks_the_bound():
     for seed in range(20):
         found = simulated(truth, 300, seed, stationary=True)
         plain += in_truth(truth, ck.solve(found.cmdp).policy).w[0] <= 1.6
-        try:
-            promise = found.solve(0.95)
-        except ck.NoPromise:
+        promise = promise_of(found)
+        if promise is None:
             continue
         true = in_truth(truth, promise.policy)
         made, kept = made + 1, kept + (true.w[0] <= 1.6)
@@ -253,10 +252,9 @@ def test_promises_about_rare_breaks_are_kept():
                 )
                 if breaks:
                     break
-        try:
-            promise = ck.from_log(rows, columns=COLUMNS, horizon=10, stationary=True,
-                                  constraints=[ck.at_most("cost", 0.04)]).solve()  # fmt: skip
-        except ck.NoPromise:
+        bound = ck.at_most("cost", 0.04)
+        promise = promise_of(ck.from_log(rows, columns=COLUMNS, horizon=10, stationary=True, constraints=[bound]))
+        if promise is None:
             continue
         whole = np.prod([1 - sum(promise.policy.probabilities(h + 1, "ok").get(name, 0.0) * p
                                  for name, p in (("fast", 0.012), ("slow", 0.003))) for h in range(10)])  # fmt: skip
@@ -358,13 +356,6 @@ def pump_log(episodes, rng):
     return ck.from_log(table, horizon=4, stationary=True, constraints=[ck.at_most("cost", 0.6, range=(0.0, 1.0))])
 
 
-def promising(episodes, rng):
-    try:
-        return pump_log(episodes, rng).solve(forecast=False) is not None
-    except ck.NoPromise:
-        return False
-
-
 @pytest.mark.long
 def test_logs_of_the_size_that_is_forecast_usually_lead_to_a_promise():
     """10 refused logs of 60 episodes, each with 6 fresh logs of the same size and 6 of the size forecast.
@@ -380,8 +371,8 @@ def test_logs_of_the_size_that_is_forecast_usually_lead_to_a_promise():
             if no.episodes is None:
                 continue
             refused += 1
-            small += sum(promising(60, rng) for _ in range(6))
-            large += sum(promising(no.episodes, rng) for _ in range(6))
+            small += sum(promise_of(pump_log(60, rng)) is not None for _ in range(6))
+            large += sum(promise_of(pump_log(no.episodes, rng)) is not None for _ in range(6))
         if refused == 10:
             break
     assert refused == 10 and large >= 27 and small <= 21

@@ -13,7 +13,7 @@ from cmdpkit.cli import app
 from cmdpkit.estimate.fitted import Fitted
 from cmdpkit.estimate.log_certificate import successor_ends, unmet_mass
 from cmdpkit.estimate.promise import _shortfall
-from small_log import COLUMNS
+from small_log import COLUMNS, promise_of
 
 
 def trap_rows(H, p, episodes, rng, start=0.0):
@@ -39,13 +39,6 @@ def trap_log(rows, H, bound, **options):
 def cost_of_traps(H, p, start=0.0):
     """The expected cost: the probability of being in the trap, step by step."""
     return sum(1 - (1 - start) * (1 - p) ** h for h in range(H))
-
-
-def promise_of(log):
-    try:
-        return log.solve(forecast=False)
-    except ck.NoPromise:
-        return None
 
 
 # -- never met ---------------------------------------------------------------------------------------------------------

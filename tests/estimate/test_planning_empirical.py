@@ -7,12 +7,12 @@ import pytest
 from box_oracle import Sides
 
 from cmdpkit.estimate.boxes import grown, new_box, update_box
-from cmdpkit.estimate.counts import Counts, compare_move, compare_signals, count_start, frequencies
+from cmdpkit.estimate.counts import Counts, frequencies
 from cmdpkit.estimate.radii import AllTimes, Bernstein
 from cmdpkit.learners._model_based.learner import Belief
 from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.operators.rows import expect, push, row_of
-from counted import cell, count_move, count_step, no_counts
+from counted import cell, count_episode, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 2, 2
@@ -27,13 +27,7 @@ def episodes(rng: np.random.Generator, n: int) -> list[Episode]:
 
 
 def count(counts: Counts, episode: Episode) -> None:
-    count_start(counts, episode[0][0])
-    for h, (s, a, signals) in enumerate(episode):
-        count_step(counts, A, h, s, a, signals)
-        compare_signals(counts, cell(counts, A, h, s, a), h, H, signals[None], 0)
-        if h + 1 < H:
-            count_move(counts, A, h, s, a, episode[h + 1][0])
-            compare_move(counts, cell(counts, A, h, s, a), h, H, episode[h + 1][0])
+    count_episode(counts, A, *map(np.array, zip(*episode, strict=True)))
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -89,8 +83,7 @@ def test_before_any_data_the_start_is_uniform_and_nothing_moves():
 
 def test_the_last_step_adds_visits_but_no_moves():
     counts = no_counts(1, 2, 1, 0, pooled=True)
-    count_start(counts, 1)
-    count_step(counts, 1, 0, 1, 0, np.array([0.5]))
+    count_episode(counts, 1, np.array([1]), np.array([0]), np.array([[0.5]]))
     assert counts.visits[1] == 1
     assert not counts.moves.any(), "nothing was learnt about transitions"
 

@@ -9,7 +9,6 @@ from cmdpkit.learners._episodes import play_episodes
 from cmdpkit.learners._model_based.iterating import update_values
 from cmdpkit.model.code_on_disk import ingredients
 from cmdpkit.model.transitions import Kernel, Rows
-from cmdpkit.operators.policies import action_values
 from instances import tiny
 
 pytestmark = pytest.mark.compiled
@@ -60,16 +59,6 @@ def test_nothing_is_cut_where_signals_lie_between_0_and_1():
     p, pi, x = rng.dirichlet(np.ones(3), (4, 3, 2)), rng.dirichlet(np.ones(2), (4, 3)), rng.random((4, 3, 2))
     for cut, whole in zip(*(values(p, x, pi, truncated=truncated) for truncated in (True, False)), strict=True):
         np.testing.assert_array_equal(cut, whole)
-
-
-def test_values_are_those_of_the_exact_recursion_on_a_model():
-    rng = np.random.default_rng(1)
-    for _ in range(10):
-        cmdp = tiny(rng, 1, ties=False)
-        pi = rng.random(cmdp.actions.shape) * cmdp.actions
-        pi /= pi.sum(axis=-1, keepdims=True)
-        V = values(cmdp.P, cmdp.r, pi, truncated=False)[1]
-        np.testing.assert_allclose(V, action_values(cmdp, cmdp.compact.r, pi)[1], rtol=0, atol=1e-12)
 
 
 def test_learners_that_share_a_loop_have_compiled_code_of_their_own():

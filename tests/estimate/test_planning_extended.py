@@ -98,12 +98,6 @@ def test_with_one_kernel_in_the_box_the_plan_is_the_exact_optimum(N):
     assert feasible >= 5
 
 
-def test_the_papers_instance_has_its_published_optimum_and_price():
-    cmdp = synthetic()
-    found = Problem(point(cmdp.P, cmdp.mu), cmdp.r, cmdp.g, cmdp.rho, cmdp.actions, cmdp.H).plan()
-    assert (found.value, *found.utilities, *found.lam) == pytest.approx((1.573063, 2.0, 0.739261), abs=1e-6)
-
-
 def test_a_wider_box_never_makes_the_plan_worse():
     cmdp = synthetic()
     values = []

@@ -3,7 +3,7 @@
 import box_oracle
 import numpy as np
 import pytest
-from box_oracle import Sides, point
+from box_oracle import Sides
 from scipy.optimize import linprog
 
 from cmdpkit.estimate.boxes import BestPair, Box, best_pair, drawn, signals_of, total, visits
@@ -103,34 +103,12 @@ def test_the_largest_total_of_a_fixed_policy_is_the_linear_programs():
         assert found == pytest.approx(best, abs=1e-8)
 
 
-def test_with_one_kernel_in_the_box_it_is_backward_induction():
-    rng = np.random.default_rng(3)
-    P, c = rng.dirichlet(np.ones(4), (5, 4, 3)), rng.normal(size=(5, 4, 3))
-    V = np.zeros(4)
-    for h in reversed(range(5)):
-        V = (c[h] + P[h] @ V).max(axis=-1)
-    mu = rng.dirichlet(np.ones(4))
-    found = found_pair(point(P, mu).boxed(5), c, c[None], np.ones((1, 4, 3), dtype=bool), 5)
-    assert found.totals == pytest.approx([mu @ V, mu @ V], abs=1e-12)
-
-
 def test_the_whole_simplex_leads_to_the_best_state_at_once():
     c = np.zeros((4, 3, 2))
     c[:, 2, 1] = 1.0
     box = Sides(np.zeros((1, 3, 2, 3)), np.ones((1, 3, 2, 3)), np.eye(3)[0], np.eye(3)[0]).boxed(4)
     found = found_pair(box, c, c[None], np.ones((1, 3, 2), dtype=bool), 4)
     assert found.totals[0] == 3.0, "the start is known, every later step is spent in the best state"
-
-
-def test_compiled_and_plain_python_agree_to_the_bit():
-    x = box_oracle.problem(np.random.default_rng(11), 1)
-    outputs = []
-    for function in (best_pair, best_pair.interpret):
-        pair = BestPair.empty((x.H, *x.r.shape[1:]), 2)
-        function(x.box.boxed(x.H), x.x[0], x.allowed, signals_of(x.x), pair)
-        outputs.append((pair.policy.choice, *pair[1:]))
-    for compiled, plain in zip(*outputs, strict=True):
-        np.testing.assert_array_equal(compiled, plain)
 
 
 def test_earlier_computations_do_not_matter():

@@ -105,6 +105,7 @@ def test_contributing_walks_through_functions_that_exist():
         assert pkgutil.resolve_name(f"cmdpkit.{name}")
 
 
+@pytest.mark.long
 def test_the_commands_of_the_readme_print_what_it_shows(tmp_path):
     blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     commands = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.M) if part.startswith("cmdpkit")]

@@ -29,6 +29,10 @@ import cmdpkit as ck
 class Mine(ck.learners.load("triple-q")):
     '''Triple-Q under another name.'''
     edits = 0
+
+
+class Half(ck.Learner):
+    pass
 """
 PLACES = """
 import cmdpkit as ck
@@ -133,6 +137,8 @@ def test_the_command_line_takes_a_class_of_the_current_folder(project):
     [
         ("no_such:Mine", r"algorithm 'no_such:Mine': there is no module 'no_such' in the current folder"),
         ("my_learners:Yours", r"the module 'my_learners' has no 'Yours'; known are .*Mine"),
+        ("my_learners:Mien", r"the module 'my_learners' has no 'Mien'; did you mean 'Mine'"),
+        ("my_learners:Half", r"does not define first, last, next, recommend"),
         ("my_places:line", r"algorithm 'my_places:line' is not a class that inherits from cmdpkit.Learner"),
         (3, r"algo is 3, expected the name of an algorithm, 'module:Class' or a class"),
     ],
@@ -277,25 +283,6 @@ def test_a_worker_with_other_code_refuses_the_run(project, tmp_path):
     (job,) = execute._jobs([run_asked], experiment.worlds, tmp_path / "runs")
     reason = backends.work(job)
     assert "is not the one that was asked for (0000000000000000)" in reason and "Start the workers again" in reason
-
-
-def test_a_run_in_a_users_environment_resumes_to_the_same_bits(project, monkeypatch):
-    monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
-    asked = ["my_places:world"], ["triple-q"]
-    small = {"episodes": 150, "seeds": 1, "executor": "serial"}
-    whole = bench(*asked, **small).records[0]
-
-    class Stopper:
-        def begin(self, total, done): ...
-        def ended(self, run, reason): ...
-        def report(self, at):
-            if at.done > 100:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        bench(*asked, **small, out="runs", observer=Stopper())
-    assert list((project / "runs").glob("*.run.npz"))
-    assert difference(bench(*asked, **small, out="runs").records[0], whole) is None
 
 
 def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(project):

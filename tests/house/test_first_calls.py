@@ -120,12 +120,6 @@ def test_the_interpreter_runs_a_function_until_its_work_would_have_paid_for_comp
     assert numbers.x.tolist() == [3.0] * 150
 
 
-def test_large_work_is_compiled_at_once(monkeypatch, tmp_path):
-    function, numbers = fresh(monkeypatch, tmp_path), Numbers(np.zeros(201))
-    compiled.call(function, 201, numbers)
-    assert list(tmp_path.rglob("*.nbc")) and numbers.x.tolist() == [1.0] * 201
-
-
 def test_work_is_counted_for_every_type_of_the_first_argument(monkeypatch, tmp_path):
     class Others(NamedTuple):
         x: NDArray[np.float64]

@@ -24,11 +24,3 @@ def test_continuous_integration_runs_on_the_python_versions_that_are_claimed():
     [tried] = re.findall(r"^ +python: \[(.+)\]$", text(".github/workflows/test.yml"), re.M)
     assert re.findall(r"3\.\d+", tried) == claimed
     assert PROJECT["project"]["requires-python"] == f">={claimed[0]}"
-
-
-def test_coverage_leaves_out_compiled_functions_and_nothing_like_them():
-    pattern, _ = PROJECT["tool"]["coverage"]["report"]["exclude_also"]
-    for line in ("@compiled", "@compiled(inline=True)", "@expect.of(Rows)", "@njit(cache=True, nogil=True)"):
-        assert re.search(pattern, line)
-    for line in ("@dataclass(frozen=True)", "compiled = njit(cache=True)", "@compiled_twice", "x = y @ compilers"):
-        assert not re.search(pattern, line)

@@ -51,22 +51,6 @@ def test_a_loaded_record_is_continued_to_the_same_bits_without_and_with_its_chec
     assert min(seen) > 700  # it went on from the file
 
 
-def test_a_killed_run_goes_on_where_it_was_saved(tmp_path, long):
-    class Killed(Exception):
-        pass
-
-    def kill(at):
-        if at.done > 1100:
-            raise Killed
-
-    asked = {"stop": 2600, "seed": 3, "checkpoint": tmp_path / "a", "bonus": 0.2}
-    with pytest.raises(Killed):
-        ck.learn(PROBLEM, "cl-pri", progress=kill, **asked)
-    seen = []
-    run = ck.learn(PROBLEM, "cl-pri", progress=lambda at: seen.append(at.done), **asked)
-    assert min(seen) > 1100 and difference(run, long) is None
-
-
 def test_only_runs_of_unknown_length_can_be_continued_and_only_in_their_own_world(long):
     planned = ck.learn("paper/synthetic", "cl-pri", episodes=50)
     with pytest.raises(ck.CmdpkitError, match=r"planned for 50 episodes.*begin it with stop="):

@@ -5,8 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
-from cmdpkit.estimate.alike import compared, steps_differ
-from cmdpkit.estimate.counts import count_episode, new_counts, new_episode, signal_means, transitions, with_room
+from cmdpkit.estimate.alike import compared
 from cmdpkit.estimate.errors import plan_errors
 from cmdpkit.estimate.model import model_of
 from cmdpkit.learners import Source, Spec
@@ -15,39 +14,6 @@ from cmdpkit.learners.cl_pri.play import new_block
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
-
-
-def remembered(T, H=4, S=5, A=2, M=2, episodes=60, seed=3):
-    """A memory of random episodes, and the episodes."""
-    rng = np.random.default_rng(seed)
-    memory, tape, seen = new_counts(T, S, A, M), new_episode(H, M), []
-    for _ in range(episodes):
-        tape.states[:], tape.actions[:] = rng.integers(S, size=H), rng.integers(A, size=H)
-        tape.signals[:] = rng.random((H, M))
-        memory = with_room(memory, H)
-        count_episode(memory, tape, A)
-        seen.append((tape.states.copy(), tape.actions.copy(), tape.signals.copy()))
-    return memory, seen
-
-
-@pytest.mark.parametrize("T", [1, 4])
-def test_the_estimated_kernel_and_signals_are_the_observed_frequencies(T):
-    H, S, A, M = 4, 5, 2, 2
-    memory, seen = remembered(T)
-    counts, sums, visits = np.zeros((T, S, A, S)), np.zeros((T, S, A, M)), np.zeros((T, S, A))
-    for states, actions, signals in seen:
-        for h in range(H):
-            t = h % T
-            sums[t, states[h], actions[h]] += signals[h]
-            visits[t, states[h], actions[h]] += 1
-            if h + 1 < H:  # what follows the last step is not seen
-                counts[t, states[h], actions[h], states[h + 1]] += 1
-    known = counts.sum(axis=-1) > 0
-    found = transitions(memory, T, A).dense(T) if T > 1 else transitions(memory, T, A).dense(1)
-    np.testing.assert_allclose(found[known], counts[known] / counts[known].sum(axis=-1, keepdims=True), rtol=1e-14)
-    means = signal_means(memory, M).reshape(T, S, A, M)
-    np.testing.assert_allclose(means, sums / np.maximum(visits, 1)[..., None], rtol=1e-12)
-    assert memory.starts.sum() == len(seen) and memory.moves.sum() == (H - 1) * len(seen)
 
 
 @pytest.mark.long
@@ -72,22 +38,6 @@ def test_the_error_of_a_plan_is_the_spread_of_its_prediction_over_repetitions(st
         predictions.append(evaluate(model.cmdp, ck.Policy(pi)).w[0])
         claims.append(plan_errors(model, pi)[0] ** 2)
     assert 0.55 < np.mean(claims) / np.var(predictions, ddof=1) < 1.8
-
-
-@pytest.mark.long
-def test_a_world_that_depends_on_the_step_is_noticed_and_one_that_does_not_is_not():
-    P = np.zeros((4, 2, 2, 2))
-    P[:2, :, :, 0], P[2:, :, :, 1] = 1.0, 1.0  # two steps lead to the first state, two to the second
-    changing = CMDP(P, np.zeros((2, 2)), horizon=4)
-    spec = Spec.of(changing, 2000)
-    learner = ClosedLoopPRI(Spec(spec.H, spec.S, spec.A, spec.K, spec.rho, spec.allowed, stationary=True))
-    learner.run(Source.of(changing), stream(1), 2000)
-    assert compared(learner.counts.part_moves).p < 1e-100
-    assert any("depends on the step" in str(note) for note in learner.warnings())
-    for seed in range(5):
-        still = ClosedLoopPRI(Spec.of(envs.build("random", S=6, A=3, H=8, N=1, stationary=True, seed=seed), 3000))
-        still.run(Source.of(envs.build("random", S=6, A=3, H=8, N=1, stationary=True, seed=seed)), stream(seed), 3000)
-        assert not steps_differ(still.counts.parts, still.counts.part_moves)
 
 
 def test_a_half_that_misses_an_outcome_by_chance_is_no_contradiction_and_halves_that_differ_are_one():

@@ -280,46 +280,6 @@ def test_algorithms_stand_apart_and_what_they_share_knows_none_of_them():
                 assert named & listed <= {owner} | earlier.get(owner, set()), path
 
 
-def test_a_learner_is_found_by_module_and_class_in_the_current_directory(tmp_path):
-    (tmp_path / "own_algorithm.py").write_text(
-        "import cmdpkit as ck\n"
-        "class Lazy(ck.Learner):\n"
-        "    def first(self, s, rng): return 0\n"
-        "    def next(self, signals, s, rng): return 0\n"
-        "    def last(self, signals): pass\n"
-        "    def recommend(self): return None\n"
-        "class Half(ck.Learner):\n    pass\n",
-        encoding="utf-8",
-    )
-    code = (
-        "from cmdpkit.learners import resolve, name_of\n"
-        "kind = resolve('own_algorithm:Lazy')\n"
-        "assert name_of(kind) == 'own_algorithm:Lazy', name_of(kind)\n"
-        "assert resolve(kind) is kind\n"
-        "for wrong in ('own_algorithm:Lasy', 'own_algoritm:Lazy', 'own_algorithm:Half', 'own_algorithm:ck'):\n"
-        "    try: resolve(wrong)\n"
-        "    except ValueError as error: print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, capture_output=True, text=True)
-    said = done.stdout.splitlines()
-    assert said[0] == "algorithm 'own_algorithm:Lasy': the module 'own_algorithm' has no 'Lasy'; did you mean 'Lazy'?"
-    assert "there is no module 'own_algoritm'" in said[1]
-    assert "does not define first, last, next, recommend" in said[2]
-    assert "is not a class that inherits from cmdpkit.Learner" in said[3]
-
-
-def test_entry_points_of_other_packages_are_found(monkeypatch):
-    from importlib.metadata import EntryPoint
-
-    from cmdpkit.learners import registry
-
-    entry = EntryPoint("mine", "mine:Mine", "cmdpkit.learners")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == "cmdpkit.learners" else [])
-    assert registry.installed() == ["mine"] and registry.resolve("mine") is Mine
-    with pytest.raises(ck.CmdpkitError, match="unknown algorithm 'mien'; did you mean 'mine'"):
-        registry.resolve("mien")
-
-
 def test_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(ValueError, match="unknown algorithm 'tripleq'; did you mean 'triple-q'"):
         load("tripleq")

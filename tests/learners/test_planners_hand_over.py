@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.estimate.counts import count_episode, new_counts, new_episode, signal_variances, transitions, with_room
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.simulator import reset, step
 from instances import synthetic
 from told import MODEL_BASED, SAFE, make, played, told, two_arms, varied
 
@@ -125,7 +123,7 @@ def test_opsrl_tries_what_its_baseline_never_does():
     assert tally.weak.regret < 0.7 * always and tally.strong.violation[0] == 0
 
 
-@pytest.mark.parametrize("algo", ["opt-cmdp", "reload"])
+@pytest.mark.parametrize("algo", ["opt-cmdp", "reload", "cl-pri"])
 def test_a_world_that_is_wrongly_declared_stationary_is_noticed(algo):
     """Data that contradict the declaration; in a world that is stationary the warning has probability 1e-4."""
     warned = []
@@ -136,31 +134,3 @@ def test_a_world_that_is_wrongly_declared_stationary_is_noticed(algo):
         assert learner.T == 1
         warned.append(any("taken to behave alike" in str(said) for said in learner.warnings()))
     assert warned == [True, False]
-
-
-def test_counts_of_single_steps_are_those_of_whole_episodes():
-    cmdp, K = varied(), 50
-    learner = make("opt-cmdp", cmdp, K)
-    memory, sim, rng = new_counts(cmdp.H, cmdp.S, cmdp.A, 3), Source.of(cmdp).simulator, stream(3)
-    episode = new_episode(cmdp.H, 3)
-    for _ in range(K):
-        s = int(reset(sim, rng))
-        learner.begin(rng)
-        a = learner.first(s, rng)
-        for h in range(cmdp.H):
-            episode.states[h], episode.actions[h] = s, a
-            s, x = step(sim, h, s, a, rng)
-            episode.signals[h] = sim.outcomes[x]
-            if h + 1 < cmdp.H:
-                a = learner.next(sim.outcomes[x], int(s), rng)
-        learner.last(sim.outcomes[x])
-        count_episode(with_room(memory, cmdp.H), episode, cmdp.A)
-    made = learner.counts
-    for name in ("visits", "moves", "starts"):
-        np.testing.assert_array_equal(getattr(made, name), getattr(memory, name))
-    one, other = (transitions(x, cmdp.H, cmdp.A) for x in (made, memory))
-    np.testing.assert_array_equal(one.indptr, other.indptr)
-    np.testing.assert_array_equal(one.successors, other.successors)
-    assert one.prob == pytest.approx(other.prob, abs=1e-15)
-    for c in np.eye(3):
-        assert signal_variances(made, c) == pytest.approx(signal_variances(memory, c), abs=1e-12)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from cmdpkit.estimate.boxes import estimated
-from cmdpkit.estimate.counts import count_start
 from cmdpkit.learners._model_based.cadence import UNSEEN, mark_planned, new_cadence, note_episode
-from counted import count_move, count_step, dense_moves, no_counts
+from counted import count_episode, dense_moves, no_counts
 
 pytestmark = pytest.mark.compiled
 H, S, A = 3, 4, 2
@@ -16,25 +15,8 @@ PROGRESS = 0.03
 def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Count an episode of random states, and of random actions from `fewest` on; returns both."""
     path, actions = rng.integers(0, S - 1, H), rng.integers(fewest, A, H)
-    count_start(counts, path[0])
-    for h in range(H):
-        count_step(counts, A, h, path[h], actions[h], np.zeros(1))
-        if h + 1 < H:
-            count_move(counts, A, h, path[h], actions[h], path[h + 1])
+    count_episode(counts, A, path, actions, np.zeros((H, 1)))
     return path, actions
-
-
-def test_with_one_cell_plans_fall_due_at_powers_of_two():
-    counts = no_counts(1, 1, 1, 0)
-    cadence, planned_at = new_cadence(1, 1, 1, "doubling"), []
-    for k in range(1, 101):
-        count_start(counts, 0)
-        count_step(counts, 1, 0, 0, 0, np.zeros(1))
-        note_episode(cadence, counts.visits, np.zeros(1, dtype=int), np.zeros(1, dtype=int))
-        if cadence.due[0]:
-            mark_planned(cadence, counts, estimated(counts, 1), np.ones((1, 1, 1)))
-            planned_at.append(k)
-    assert planned_at == [1, 2, 4, 8, 16, 32, 64]
 
 
 @pytest.mark.parametrize("pooled", [False, True])

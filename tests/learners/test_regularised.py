@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.estimate.counts import counts_of
 from cmdpkit.learners import Spec, load
 from cmdpkit.learners._model_based.iterating import improved
+from counted import counts_of
 from told import know
 
 pytestmark = pytest.mark.compiled

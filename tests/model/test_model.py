@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 import cmdpkit as ck
 from cmdpkit.model.cmdp import Scale
@@ -26,20 +25,6 @@ def test_stationary_input_is_a_view_and_equals_its_written_out_form():
     assert short.P.shape == (4, 2, 2, 2) and short.P.strides[0] == 0 and short.r.strides[0] == 0
     assert (short.P == long.P).all() and (short.g == long.g).all() and short.H == long.H == 4
     assert ck.solve(short).value == pytest.approx(ck.solve(long).value, abs=1e-14)
-
-
-@pytest.mark.parametrize("form", ["by action", "kernel"])
-def test_sparse_and_dense_kernels_give_the_same_model(form):
-    dense = stationary()
-    matrices = [sparse.csr_matrix(dense.P[0, :, a]) for a in range(2)]
-    P = {"by action": matrices, "kernel": dense.kernel}[form]
-    assert (stationary(P=P).P == dense.P).all()
-    assert stationary(P=P).kernel.nonzeros == dense.kernel.nonzeros
-
-
-def test_entries_in_any_order_are_sorted_and_repeated_ones_added():
-    kernel = ck.Kernel.from_entries((1, 2, 1), np.array([1, 0, 1]), np.array([0, 1, 0]), np.array([0.25, 1.0, 0.75]))
-    assert kernel.dense(1)[0, :, 0].tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
 
 def test_arrays_are_copied_in_and_cannot_be_changed():
@@ -99,13 +84,6 @@ def test_action_sets_may_depend_on_the_step():
     assert cmdp.kernel.T == 1, "the kernel stays stationary"
     solution = ck.solve(cmdp.reformulated(r=np.array([[[0.0, 1.0], [0.0, 0.0]]])))
     assert solution.policy.pi[2, 0].tolist() == [1.0, 0.0]
-
-
-def test_rows_are_renormalised_only_when_asked():
-    P = np.array([[[0.5, 0.4], [1.0, 0.0]], [[0.0, 1.0], [0.25, 0.75]]])
-    with pytest.raises(ValueError, match=r"P\[s=0, a=0\] sums to 0\.9, expected 1 within 1e-09"):
-        stationary(P=P)
-    assert stationary(P=P, renormalise=True).P[0, 0, 0] == pytest.approx([5 / 9, 4 / 9], abs=1e-15)
 
 
 def test_scales_map_to_the_unit_interval_and_back():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import adversarial
 import cmdpkit as ck
 from cmdpkit.operators.mixing import from_occupancy
-from cmdpkit.operators.policies import action_values
 from instances import synthetic, tiny
 
 pytestmark = pytest.mark.compiled
@@ -95,26 +94,6 @@ def test_decomposing_gives_few_deterministic_policies_with_the_same_occupancy(se
     assert all(set(np.unique(p.pi)) <= {0.0, 1.0} for p in mixture.policies)
     extra = int((q > 1e-12).sum() - (q.sum(axis=-1) > 1e-12).sum())
     assert len(mixture.policies) <= extra + 1
-
-
-def test_the_published_policy_has_the_published_values():
-    choice = np.array([[2, 2, 0], [0, 2, 2], [0, 0, 1]])
-    pi = (choice[..., None] == np.arange(3)).astype(float)
-    pi[0, 0] = [0.0, 0.0593, 0.9407]
-    values = ck.evaluate(synthetic(), ck.Policy(pi))
-    assert values.v == pytest.approx(1.56124, abs=5e-6)
-    assert values.w == pytest.approx([2.01599], abs=1e-5)
-
-
-def test_action_values_solve_bellmans_equation():
-    rng = np.random.default_rng(5)
-    cmdp = synthetic()
-    pi = random_policy(cmdp, rng).pi
-    Q, V = action_values(cmdp, cmdp.compact.r, pi)
-    assert (V[-1] == 0).all()
-    for h in range(3):
-        assert Q[h] == pytest.approx(cmdp.r[h] + cmdp.P[h] @ V[h + 1], abs=1e-14)
-        assert V[h] == pytest.approx((pi[h] * Q[h]).sum(axis=-1), abs=1e-14)
 
 
 def test_a_policy_names_its_decisions_and_draws_actions():

@@ -50,12 +50,6 @@ def test_the_reproduction_uses_public_names_only(path):
     assert names <= set(ck.__all__)
 
 
-def test_a_module_that_reaches_inside_would_be_noticed():
-    inside = "import cmdpkit.results.groups\nfrom cmdpkit.model.cmdp import CMDP\nck.hidden(study._records)"
-    modules, names = uses(ast.parse(inside))
-    assert modules == {"cmdpkit.results.groups", "cmdpkit.model.cmdp"} and names == {"hidden", "private _records"}
-
-
 # -- verdicts ----------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cmdpkit import Policy, envs, evaluate, simulate_policy
+from cmdpkit import Policy, envs, simulate_policy
 from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import Simulator
@@ -66,12 +66,6 @@ def assert_moments(samples, mean, covariance):
 @pytest.fixture(scope="module")
 def paper():
     return envs.build("paper/synthetic")
-
-
-def test_the_exact_moments_of_this_file_agree_with_evaluate(paper):
-    pi = some_policy(paper)
-    values = evaluate(paper, Policy(pi))
-    np.testing.assert_allclose(exact_moments(paper, pi)[0], [values.v, *values.w], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])

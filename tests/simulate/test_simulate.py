@@ -5,7 +5,7 @@ import pytest
 from numba import njit
 from scipy import sparse, stats
 
-from cmdpkit import CMDP, Kernel, at_least, at_most, envs
+from cmdpkit import CMDP, at_least, at_most, envs
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import HALF, LOW, Simulator, reset, step
 
@@ -209,13 +209,3 @@ def test_too_many_constraints_for_bernoulli_noise_are_refused():
     cmdp = CMDP(np.ones((1, 1, 1)), [[0.5]], np.full((16, 1, 1), 0.5), np.zeros(16), horizon=2)
     with pytest.raises(ValueError, match="fewer than 16 constraints, the model has 16"):
         Simulator.of(cmdp, noise="bernoulli")
-
-
-def test_sparse_and_dense_input_make_the_same_simulator():
-    dense = uneven()
-    kernel = Kernel.from_entries(
-        (3, 6, 2), dense.kernel.rows, dense.kernel.successors.astype(np.int64), dense.kernel.prob
-    )
-    other = CMDP(kernel, dense.compact.r[0], mu=dense.mu, horizon=3)
-    for left, right in zip(Simulator.of(dense), Simulator.of(other), strict=True):
-        np.testing.assert_array_equal(left, right)

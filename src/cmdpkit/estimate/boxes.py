@@ -35,8 +35,8 @@ from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, 
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.row_lists import rows_of
-from cmdpkit.operators.rows import expect, prepare, push, row_of
-from cmdpkit.operators.step import all_drawn
+from cmdpkit.operators.rows import expect, prepare, row_of
+from cmdpkit.operators.step import all_drawn, occupy
 from cmdpkit.operators.steps import NO_CHOICE, flow, induction
 
 
@@ -84,8 +84,10 @@ def new_box(counts: Counts, H: int, A: int) -> Box:
     sides = np.zeros(len(counts.link)), np.zeros(len(counts.link))
     states = np.arange(S, dtype=np.int32)
     every = np.zeros(1, np.int32), np.append(states[1:], np.int32(-1)), states
-    start = BestRows.of(every, np.zeros(S), np.ones(S), np.zeros(1), np.ones(1), (1, S, 1))
-    return Box(BestRows.of(lists, *sides, np.ones(rows), np.ones(rows), (H, S, A)), start, np.full(rows, -1))
+    start = BestRows.of(every, np.zeros(S), np.ones(S), np.zeros(1), np.ones(1), (2, S, 1))
+    order = np.tile(states.astype(np.int64), (1 + H, 1))  # the start is sorted like a step before
+    best = BestRows.of(lists, *sides, np.ones(rows), np.ones(rows), (H, S, A))._replace(order=order[1:])
+    return Box(best, start._replace(order=order[:2]), np.full(rows, -1))
 
 
 def grown(box: Box, counts: Counts) -> Box:
@@ -173,28 +175,11 @@ def best_pair(models, objective, allowed, signals, pair):
 @compiled
 def from_start(models, V, X, totals):
     """Expectations of V [S] and X [S, M] over the start distribution where that of V is largest."""
-    prepare_start(models, V)
+    prepare(models.start, 0, V)
     row = row_of(models.start, 0, 0, 0)
     totals[0] = expect(models.start, row, V, 0.0)
     for m in range(X.shape[1]):
         totals[1 + m] = expect(models.start, row, X[:, m], 0.0)
-
-
-@primitive
-def prepare_start(models, V):
-    """Get ready for start distributions and the values V [S] of the first step."""
-
-
-@prepare_start.of(Known)
-def _known_start(models, V):
-    pass
-
-
-@prepare_start.of(Box)
-def _sorted_start(models, V):
-    for s in range(len(V)):
-        models.start.order[0, s] = models.rows.order[0, s]  # nearly sorted, and the same whatever was asked before
-    prepare(models.start, 0, V)
 
 
 def total(models: Models, x: FloatArray, pi: Decisions, X: FloatArray) -> float:
@@ -210,24 +195,12 @@ def total(models: Models, x: FloatArray, pi: Decisions, X: FloatArray) -> float:
 
 def visits(models: Models, pi: FloatArray) -> FloatArray:
     """Expected visits [H, S, A] of a policy pi [H, S, A], in a box those in the best models of the last induction."""
-    d, given = np.zeros(pi.shape[:2]), (models.rows, drawn(pi), signals_of(np.zeros((1, 1, *pi.shape[1:]))))
-    call(_add_start, pi.shape[1], models, d[0])
-    call(
-        flow,
-        work_of(models, len(pi)) // 4,
-        *given,
-        0,
-        len(pi) - 1,
-        readonly(np.zeros((0, pi.shape[1]))),
-        d,
-        np.zeros(0),
-    )
+    (H, S, A), d, none = pi.shape, np.zeros(pi.shape[:2]), np.zeros(0)
+    signals, inflow = signals_of(np.zeros((1, 1, S, A))), readonly(np.zeros((0, S)))
+    first = undrawn(np.zeros((1, 1), dtype=np.int16), 1)  # of the one row of the start
+    call(occupy, S, models.start, first, signals, 0, np.ones(1), d[0], none)
+    call(flow, work_of(models, H) // 4, models.rows, drawn(pi), signals, 0, H - 1, inflow, d, none)
     return d[..., None] * pi
-
-
-@compiled
-def _add_start(models, d):
-    push(models.start, row_of(models.start, 0, 0, 0), 1.0, d)
 
 
 def drawn(pi: FloatArray) -> Decisions:

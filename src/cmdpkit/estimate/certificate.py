@@ -26,7 +26,6 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.boxes import (
     BestPair,
-    Box,
     PairSource,
     best_pair,
     drawn,
@@ -77,13 +76,11 @@ class Certifier:
     """
 
     def __init__(self, allowed: BoolArray, rho: FloatArray, T: int, delta: float, *, noiseless: bool = False) -> None:
-        if not 0 < delta < 1:
-            raise CmdpkitError(f"delta is {delta!r}, expected a probability between 0 and 1, both excluded")
         self.allowed, self.rho, self.T, self.delta = readonly(allowed), rho, T, delta
         (self.H, S, A), M = allowed.shape, 1 + len(rho)
         self.noiseless, self.contradicted = noiseless, False  # the latter: whether signals vary all the same
-        self.counts: Counts | None = None
-        self._box, self.ranges = new_box(new_counts(T, S, A, M, 0), self.H, A), Ranges.unknown(M, T * S * A)
+        self.counts = new_counts(T, S, A, M, 0)
+        self.box, self.ranges = new_box(self.counts, self.H, A), Ranges.unknown(M, T * S * A)
         self._bound: Bound | None = None
 
     # -- intervals -----------------------------------------------------------------------------------------------------
@@ -100,7 +97,7 @@ class Certifier:
         """Bring the intervals up to date with the counts, which may have grown since the last look."""
         if signals_of(counts) != 1 + len(self.rho) or steps_of(counts, self.allowed.shape[2]) != self.T:
             raise CmdpkitError("the counts have another number of signals or steps than the certificate was made for")
-        self.counts, self._bound, self._box = counts, None, grown(self._box, counts)
+        self.counts, self._bound, self.box = counts, None, grown(self.box, counts)
         if self.noiseless and _varies(counts, 1 + len(self.rho)):
             self.noiseless, self.contradicted = False, True
             self.box.moves[...], self.ranges.visits[...] = -1, -1
@@ -178,8 +175,8 @@ class Certifier:
 
         The latter are the actions [H, S] that lead to where most is unknown (docs/theory/guarantees.md).
         """
-        (H, S, _), box, counts = self.allowed.shape, self.box, self._seen()
-        rows, (owner, *_) = box.rows, entries_of(counts)
+        (H, S, _), box = self.allowed.shape, self.box
+        rows, (owner, *_) = box.rows, entries_of(self.counts)
         apart, size = (rows.up - rows.lo)[: len(owner)], len(rows.head)
         others = (S - np.bincount(owner, minlength=size)) * rows.unseen
         widths = (np.bincount(owner, apart, size) + others).reshape(self.T, *self.allowed.shape[1:])
@@ -187,7 +184,7 @@ class Certifier:
         x = (self.most - self.least).max(axis=0) + left * np.minimum(1.0, widths / 2)
         V, pair = np.zeros((2, S)), BestPair.empty(self.allowed.shape, 0)
         given = rows, readonly(x), self.allowed, as_signals(self.most), pair.policy
-        for h in range(H - 1, -1, -1):
+        for h in range(H - 1, -1, -1):  # one step at a time: no operator has a ceiling
             call(induction, work_of(box, 1), *given, h, h, 0, S, V, pair.X, pair.Q)
             np.minimum(V[h % 2], H - h, out=V[h % 2])
         call(from_start, 2 * S, box, V[0], pair.X[0], pair.totals)
@@ -205,7 +202,7 @@ class Certifier:
             ends = np.stack((np.maximum(ends[:, 0], own[:, 0]), np.minimum(ends[:, 1], own[:, 1])), axis=1)
         return Intervals(
             level=1 - self.delta - (0.0 if sample is None else 1 - sample.level),
-            episodes=int(self._seen().starts.sum()),
+            episodes=int(self.counts.starts.sum()),
             intervals=tuple((float(low), float(max(low, high))) for low, high in ends),
             best=best.value,
             parts=parts,
@@ -220,7 +217,7 @@ class Certifier:
         margin is eps_t, which is all that Statement 12 needs. The others grow by what a plan lacked of a proof and
         the share `beyond` of it, so that the next one suffices, until the relative change is below `same`.
         """
-        cmdp = model_of(self._seen(), self.rho, self.allowed, 1).cmdp
+        cmdp = model_of(self.counts, self.rho, self.allowed, 1).cmdp
         pool, best = Columns(Horizon(cmdp)), None
         margin, refused = np.full(len(self.rho), self.least_known()[0]), np.full(len(self.rho), np.inf)
         for k in range(plans):
@@ -256,7 +253,7 @@ class Certifier:
 
     def _beyond(self, weights: FloatArray, signals: FloatArray, V: FloatArray, pi: FloatArray) -> FloatArray:
         """[cells]: what the intervals add to the estimate of a policy whose values within them are V [H+1, S]."""
-        counts, model = self._seen(), estimated(self._seen(), pi.shape[2])
+        counts, model = self.counts, estimated(self.counts, pi.shape[2])
         means, Q = signal_means(counts, len(weights)).T.reshape(signals.shape), np.zeros((2, *pi.shape))
         for models, x, found in ((self.box, signals, Q[0]), (model, means, Q[1])):
             x = readonly(np.tensordot(weights, x, axes=1))
@@ -269,7 +266,7 @@ class Certifier:
         found = []
         for cell in np.argsort(-amounts, kind="stable")[:most]:
             h, s, a = (int(i) for i in np.unravel_index(cell, (self.T, *self.allowed.shape[1:])))
-            visits = int(self._seen().visits[cell])
+            visits = int(self.counts.visits[cell])
             found.append(UnknownCell(None if self.T == 1 else h, s, a, visits, float(amounts[cell])))
         return tuple(part for part in found if part.amount > 0)
 
@@ -281,17 +278,6 @@ class Certifier:
         """
         S, A = self.allowed.shape[1:]
         return float(ROUNDOFF * self.H * (self.H * weight) * (4 * S + 2 * A + 8))
-
-    @property
-    def box(self) -> Box:
-        """The models within the intervals."""
-        self._seen()
-        return self._box
-
-    def _seen(self) -> Counts:
-        if self.counts is None:
-            raise CmdpkitError("the certificate has not looked at any counts yet: call look(counts) first")
-        return self.counts
 
 
 class _Source(PairSource):

@@ -228,17 +228,13 @@ def shared(seen: RowWeights, rows: IntArray, S: int, A: int, weight: float) -> R
     return RowWeights(np.repeat(rows, length), pairs[at] % S, np.repeat(weight * (1.0 / np.maximum(length, 1)), length))
 
 
-def led(seen: RowWeights, R: int) -> BoolArray:
-    """[R]: whether a row has any weight."""
-    return np.bincount(seen.row, minlength=R) > 0
-
-
 def gamma_drawn(shape: RowWeights, R: int, S: int, prior: float, draw: np.random.Generator) -> RowWeights:
     """RowWeights drawn from Gamma distributions, which become Dirichlet ones when rows are divided by their sums.
 
     A row without weights says nothing, so that every state has the weight `prior` in it.
     """
-    shape = added(S, shape, everywhere(np.flatnonzero(~led(shape, R)), S, prior))
+    silent = np.flatnonzero(np.bincount(shape.row, minlength=R) == 0)
+    shape = added(S, shape, everywhere(silent, S, prior))
     drawn = draw.standard_gamma(shape.weight)
     lost = np.bincount(shape.row, drawn, R)[shape.row] == 0.0  # all draws were rounded to 0, which small shapes can do
     return shape._replace(weight=np.where(lost, shape.weight, drawn))

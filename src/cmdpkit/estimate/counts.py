@@ -22,7 +22,7 @@ from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.operators.rows import expect, push, row_of
 
-PARTS = 4  # of an episode: its first step, its two halves without both ends, its last step (see `part_of`)
+PARTS = 4  # of an episode: its first step, its two halves without both ends, its last step (see `count_episode`)
 MARKS = 2  # numbers by which next states are told apart
 
 
@@ -109,12 +109,6 @@ def signals_of(counts: Counts) -> int:
 
 
 @compiled(inline=True)
-def count_start(counts, s):
-    """An episode begins in s."""
-    counts.starts[s] += 1
-
-
-@compiled(inline=True)
 def count_step(counts, cell, outcomes, x):
     """The action of a cell was taken and earned the signals outcomes[x] [M]."""
     counts.visits[cell] += 1
@@ -128,57 +122,39 @@ def count_step(counts, cell, outcomes, x):
 
 
 @compiled(inline=True)
-def part_of(h, H):
-    """The part of the episode that step h lies in.
-
-    Both ends are parts of their own, so that a penalty at the last step is not diluted by steps without it.
-    """
-    if h == 0:
-        return 0
-    return PARTS - 1 if h == H - 1 else 1 + (2 * h >= H)
-
-
-@compiled(inline=True)
-def compare_signals(counts, cell, h, H, outcomes, x):
-    """Note the signals of a step in the part of the episode that it lies in, if all steps share their counts."""
-    if len(counts.parts) > 0:
-        record = counts.parts[cell, part_of(h, H)]
-        record[0] += 1.0
-        for m in range(outcomes.shape[1]):
-            record[1 + 2 * m] += outcomes[x, m]
-            record[2 + 2 * m] += outcomes[x, m] * outcomes[x, m]
-
-
-@compiled(inline=True)
-def compare_move(counts, cell, h, H, s_next):
-    """Note the next state of a step in the same way; after the last step it does not matter."""
-    if len(counts.parts) > 0 and h + 1 < H:
-        record = counts.part_moves[cell, part_of(h, H)]
-        record[0] += 1.0
-        for i in range(MARKS):
-            mark = counts.marks[i, s_next]
-            record[1 + 2 * i] += mark
-            record[2 + 2 * i] += mark * mark
-
-
-@compiled(inline=True)
 def count_episode(counts, episode, A):
-    """Add an episode that has ended to the counts; returns how many cells it visited for the first time."""
+    """Add an episode that has ended to the counts; returns how many cells it visited for the first time.
+
+    If all steps share their counts, signals and next states are recorded by the part of the episode, too. Both ends are
+    parts of their own, so that a penalty at the last step is not diluted by steps without it.
+    """
     H = len(episode.signals)
     S = len(counts.starts)
     T = len(counts.head) // (S * A)
     new = 0
-    count_start(counts, episode.states[0])
+    counts.starts[episode.states[0]] += 1
     for h in range(H):
         t = 0 if T == 1 else h
         cell = (t * S + episode.states[h]) * A + episode.actions[h]
+        part = 0 if h == 0 else PARTS - 1 if h == H - 1 else 1 + (2 * h >= H)
         new += counts.visits[cell] == 0
         count_step(counts, cell, episode.signals, h)
-        compare_signals(counts, cell, h, H, episode.signals, h)
+        if T == 1:
+            _add_record(counts.parts[cell, part], episode.signals[h])
         if h + 1 < H:
             count_move(counts, cell, episode.states[h + 1])
-            compare_move(counts, cell, h, H, episode.states[h + 1])
+            if T == 1:
+                _add_record(counts.part_moves[cell, part], counts.marks[:, episode.states[h + 1]])
     return new
+
+
+@compiled(inline=True)
+def _add_record(record, x):
+    """Add the quantities x [Q] of one observation to a record for `alike`."""
+    record[0] += 1.0
+    for q in range(len(x)):
+        record[1 + 2 * q] += x[q]
+        record[2 + 2 * q] += x[q] * x[q]
 
 
 @compiled(inline=True)
@@ -219,20 +195,6 @@ def entries_of(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
     return owner, counts.state[:used].astype(np.int64), counts.times[:used]
 
 
-def counts_of(moves: IntArray, visits: IntArray, sums: FloatArray, squares: FloatArray, starts: IntArray) -> Counts:
-    """Counts from dense arrays: moves [T, S, A, S], visits [T, S, A], sums and squares [M, T, S, A], starts [S].
-
-    Products of two different signals are not known and stay 0.
-    """
-    T, S, A = visits.shape
-    M, rows = len(sums), moves.reshape(-1, S)
-    cell, s_next = np.nonzero(rows)
-    counts = with_transitions(new_counts(T, S, A, M), cell, s_next, rows[cell, s_next])
-    counts.visits[...], counts.moves[...], counts.starts[...] = visits.ravel(), rows.sum(axis=1), starts
-    counts.moments[:, :M], counts.moments[:, _diagonal(M)] = sums.reshape(M, -1).T, squares.reshape(M, -1).T
-    return counts
-
-
 def with_transitions(counts: Counts, cell: IntArray, s_next: IntArray, times: IntArray) -> Counts:
     """Counts without any transitions with these [E], which are sorted by cell; `moves` is left to the caller."""
     seen, first = np.unique(cell, return_index=True)
@@ -250,13 +212,8 @@ def signal_means(counts: Counts, M: int) -> FloatArray:
 
 
 def signal_squares(counts: Counts, M: int) -> FloatArray:
-    """[cells, M]: sums of the squared signals."""
-    return counts.moments[:, _diagonal(M)]
-
-
-def _diagonal(M: int) -> IntArray:
-    """[M]: the columns of moments that hold the squares, which are the diagonal of the triangle of products."""
-    return np.asarray(M + np.cumsum(np.arange(1, M + 1)) - 1)
+    """[cells, M]: sums of the squared signals, which are the diagonal of the triangle of products."""
+    return counts.moments[:, M + np.cumsum(np.arange(1, M + 1)) - 1]
 
 
 def signal_variances(counts: Counts, c: FloatArray) -> FloatArray:

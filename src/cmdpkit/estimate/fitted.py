@@ -49,6 +49,7 @@ from cmdpkit.model.tolerances import MOST_FREEDOM, NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 from cmdpkit.operators.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.operators.policies import action_values, flow
+from cmdpkit.operators.row_lists import mark_reached, rows_of
 
 
 class Total(NamedTuple):
@@ -321,8 +322,6 @@ def _relative_values(cmdp: CMDP, pi: FloatArray, x: FloatArray) -> FloatArray:
 
 def _reached(P: Any, mu: FloatArray) -> IntArray:
     """The states that a chain P can be in when it starts from mu."""
-    reached, new = mu > 0, mu > 0
-    while new.any():
-        new = (P.T @ new.astype(float) > 0) & ~reached
-        reached = reached | new
+    reached = mu > 0
+    mark_reached(rows_of(P), np.arange(len(mu) + 1, dtype=np.uint64), reached)
     return np.flatnonzero(reached)

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import Scale
 from cmdpkit.model.compiled import call, compiled
 from cmdpkit.model.constraints import Constraint
@@ -183,8 +182,6 @@ def simultaneous(totals: FloatArray, width: float, delta: float, *, planned: int
     >>> found.level, found.episodes, [f"{low:.2f} to {high:.2f}" for low, high in found.intervals]
     (0.9, 100, ['1.44 to 1.56', '1.44 to 1.56'])
     """
-    if not 0 < delta < 1:
-        raise CmdpkitError(f"delta is {delta!r}, expected a number between 0 and 1")
     n, M = totals.shape
     ends = [betting_interval(totals[:, m] / width, delta / M, planned) for m in range(M)]
     return Intervals(1 - delta, n, tuple((width * low, width * high) for low, high in ends))
@@ -310,16 +307,12 @@ def _gets_rich(x, bets, m, wanted):
         if most > enough * (1.0 + close):
             return True
         if capital < SMALLEST_CAPITAL:
-            return _gets_rich_by_logarithms(x, bets, m, wanted)
-    return most >= enough * (1.0 - close) and _gets_rich_by_logarithms(x, bets, m, wanted)
-
-
-@compiled
-def _gets_rich_by_logarithms(x, bets, m, wanted):
-    """What `_gets_rich` says, from sums of logarithms: slower, but nothing is lost when the capital is tiny."""
-    log_capital = 0.0
-    for t in range(len(x)):
-        log_capital += math.log1p(bets[t] * (x[t] - m))
-        if log_capital >= wanted:
-            return True
+            most = enough  # unknown
+            break
+    if most >= enough * (1.0 - close):
+        log_capital = 0.0
+        for t in range(len(x)):
+            log_capital += math.log1p(bets[t] * (x[t] - m))
+            if log_capital >= wanted:
+                return True
     return False

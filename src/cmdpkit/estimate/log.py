@@ -284,19 +284,22 @@ def _heavy_tails(
         share = float(over[far].sum() / usual.sum())
         worst = log.x[1 + n].max() if c.sign < 0 else log.x[1 + n].min()
         index = _tail_index(over)
-        declare = f"declare what a single step can be at worst (ranges={{{c.name!r}: (low, high)}}, --range)"
-        if share < heavy and index < 2.0:
-            notes.append(
-                f"{shown(c.name)} has a heavy tail: its largest values fall off like a power of {index:.2g}, too "
-                f"slowly for reliable limits, and the very worst of {len(over):,} is {worst:g}; something worse may "
-                f"not have happened yet, so {declare}"
-            )
         if share >= heavy:
-            notes.append(
-                f"{shown(c.name)} has a heavy tail: the worst {int(far.sum()):,} of {len(over):,} values make up "
-                f"{share:.0%} of what exceeds its usual value, and the very worst is {worst:g}; something worse may "
-                f"not have happened yet, so {declare}"
+            reason = (
+                f"the worst {int(far.sum()):,} of {len(over):,} values make up {share:.0%} of what exceeds its usual "
+                "value, and the very worst is"
             )
+        elif index < 2.0:
+            reason = (
+                f"its largest values fall off like a power of {index:.2g}, too slowly for reliable limits, and the "
+                f"very worst of {len(over):,} is"
+            )
+        else:
+            continue
+        notes.append(
+            f"{shown(c.name)} has a heavy tail: {reason} {worst:g}; something worse may not have happened yet, so "
+            f"declare what a single step can be at worst (ranges={{{c.name!r}: (low, high)}}, --range)"
+        )
     return notes
 
 

@@ -36,7 +36,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.boxes import Box, ends, new_box, update_box
 from cmdpkit.estimate.counts import Counts
 from cmdpkit.model.compiled import call, compiled
@@ -50,20 +49,12 @@ def kernel_log(S: int, A: int, H: int, K: int, delta: float, c: float = 1.0) -> 
     >>> round(kernel_log(3, 3, 3, 5000, 0.1), 4)
     15.9074
     """
-    return _scaled_log(6 * S * A * H * K, delta, c)
+    return c * math.log(6 * S * A * H * K / delta)
 
 
 def mean_log(S: int, A: int, H: int, N: int, K: int, delta: float, c: float = 1.0) -> float:
     """L_l = 2 c ln(6 S A H (N + 1) K / delta)."""
-    return 2 * _scaled_log(6 * S * A * H * (N + 1) * K, delta, c)
-
-
-def _scaled_log(events: float, delta: float, c: float) -> float:
-    if not 0 < delta < 1:
-        raise CmdpkitError(f"delta is {delta!r}, expected a probability between 0 and 1, both excluded")
-    if not 0 <= c < math.inf:
-        raise CmdpkitError(f"c is {c!r}, expected a finite number, at least 0")
-    return c * math.log(events / delta)
+    return 2 * (c * math.log(6 * S * A * H * (N + 1) * K / delta))
 
 
 @compiled(inline=True)
@@ -116,19 +107,6 @@ def row_radius(counts, row, log):
     return total + (len(counts.starts) - seen) * bernstein(0.0, n, log)
 
 
-def row_radii(counts: Counts, A: int, log: float) -> FloatArray:
-    """[T, S, A]: `row_radius` of all rows."""
-    radii = np.zeros(len(counts.head))
-    call(_row_radii, len(radii) + int(counts.used[0]), counts, log, radii)
-    return radii.reshape(-1, len(counts.starts), A)
-
-
-@compiled
-def _row_radii(counts, log, radii):
-    for row in range(len(radii)):
-        radii[row] = row_radius(counts, row, log)
-
-
 def transition_bonus(counts: Counts, H: int, A: int, log: float) -> FloatArray:
     """[H, S, A]: the sum over all next states of beta_p; 0 at the last step, which no transition follows.
 
@@ -136,10 +114,17 @@ def transition_bonus(counts: Counts, H: int, A: int, log: float) -> FloatArray:
     if it is added to the signal, and pessimistic if it is subtracted. Where the start distribution is estimated too,
     H times `start_bonus` does the same for the expected totals from the start.
     """
-    radii = row_radii(counts, A, log)
-    bonus = np.broadcast_to(radii, (H, *radii.shape[1:])).copy()
+    radii, S = np.zeros(len(counts.head)), len(counts.starts)
+    call(_row_radii, len(radii) + int(counts.used[0]), counts, log, radii)
+    bonus = np.broadcast_to(radii.reshape(-1, S, A), (H, S, A)).copy()
     bonus[H - 1] = 0.0
     return bonus
+
+
+@compiled
+def _row_radii(counts, log, radii):
+    for row in range(len(radii)):
+        radii[row] = row_radius(counts, row, log)
 
 
 @compiled
@@ -157,28 +142,17 @@ STIRLING_FROM = 16.0  # the logarithm of the gamma function is taken from Stirli
 
 
 @compiled
-def terms_of(n, log):
-    """The terms of `allowed_of` that depend on n alone, without and with Stirling's series, for n > 0."""
-    log += LGAMMA_ERROR * (n + 1.0) * math.log(n + 3.0) + STIRLING_ERROR
-    return log + math.log(math.pi) + _lgamma(n + 1.0), log + 0.5 * math.log(0.5 * math.pi * n) + 1.0 / (12.0 * n)
-
-
-@compiled
-def allowed_of(k, n, terms):
-    """The largest kl(k/n, m) of any m in C_n."""
+def allowed_of(k, n, log):
+    """The largest kl(k/n, m) of any m in C_n, for n > 0."""
     rest = n - k
+    log += LGAMMA_ERROR * (n + 1.0) * math.log(n + 3.0) + STIRLING_ERROR
     if min(k, rest) >= STIRLING_FROM:  # the entropy of k/n cancels in Stirling's series
-        return (terms[1] + (1.0 / k + 1.0 / rest) / 24.0) / n
-    beyond = terms[0] - _lgamma(k + 0.5) - _lgamma(rest + 0.5)
+        whole = log + 0.5 * math.log(0.5 * math.pi * n) + 1.0 / (12.0 * n)
+        return (whole + (1.0 / k + 1.0 / rest) / 24.0) / n
+    beyond = log + math.log(math.pi) + _lgamma(n + 1.0) - _lgamma(k + 0.5) - _lgamma(rest + 0.5)
     if k > 0.0:
         beyond += k * math.log(k / n)
     return (beyond + rest * math.log(rest / n) if rest > 0.0 else beyond) / n
-
-
-@compiled
-def upper_end(p, b):
-    """The largest m with kl(p, m) <= b, or a little more."""
-    return min(1.0 - lower_end(1.0 - p, b) + 2.0**-52, 1.0)
 
 
 @compiled
@@ -225,6 +199,14 @@ def lower_end(p, b):
     return m
 
 
+@compiled
+def interval_of(low, high, n, log):
+    """C_n, a little wider, for a sum x_1 + .. + x_n between low and high, for n > 0."""
+    allowed = allowed_of(low, n, log)
+    above = allowed if high == low else allowed_of(high, n, log)
+    return lower_end(low / n, allowed), min(1.0 - lower_end(1.0 - high / n, above) + 2.0**-52, 1.0)
+
+
 class AllTimes(NamedTuple):
     """The intervals C_n, for `boxes.update_box`.
 
@@ -240,8 +222,7 @@ class AllTimes(NamedTuple):
 def _at_all_times(interval, k, n):
     if n == 0:
         return 0.0, 1.0
-    b = allowed_of(float(k), n, terms_of(n, interval.log))
-    return lower_end(k / n, b), upper_end(k / n, b)
+    return interval_of(float(k), float(k), n, interval.log)
 
 
 class Ranges(NamedTuple):
@@ -265,7 +246,6 @@ def update_ranges(counts, ranges, log, noiseless):
         if n == ranges.visits[cell]:
             continue
         ranges.visits[cell] = n
-        terms = terms_of(max(n, 1), log)
         for m in range(len(ranges.least)):
             error = n * ROUNDOFF  # of a sum of n numbers, relative to it
             low, high = counts.moments[cell, m] * (1.0 - error), counts.moments[cell, m] * (1.0 + error)
@@ -274,6 +254,4 @@ def update_ranges(counts, ranges, log, noiseless):
             elif noiseless:
                 ranges.least[m, cell], ranges.most[m, cell] = max(low / n, 0.0), min(high / n, 1.0)
             else:
-                high = min(high, float(n))
-                ranges.least[m, cell] = lower_end(low / n, allowed_of(low, n, terms))
-                ranges.most[m, cell] = upper_end(high / n, allowed_of(high, n, terms))
+                ranges.least[m, cell], ranges.most[m, cell] = interval_of(low, min(high, float(n)), n, log)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, proven_model
-from cmdpkit.estimate.counts import count_move, count_start, count_step, new_counts, with_room
+from cmdpkit.estimate.counts import count_move, count_step, new_counts, with_room
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.stationary.problem import whole_policy
 from cmdpkit.exact.stationary.sources import Stationary
@@ -127,7 +127,7 @@ def observe(counts, at, A, outcomes, x):
 def arrive(counts, at, A, s_next, restarted):
     """Count where it led to, or where the run began again; the action there is yet to be chosen."""
     if restarted:
-        count_start(counts, s_next)
+        counts.starts[s_next] += 1
     else:
         count_move(counts, at.place[0] * A + at.place[1], s_next)
     at.place[0] = s_next
