@@ -184,7 +184,7 @@ def gap_now(active: ActiveRun) -> float | None:
 # intact. A checksum reveals damage and edits, but not intent: whoever can write the file can also compute the checksum.
 # Therefore `put_back` also checks everything that a run relies on.
 
-SAVED_FORMAT = 5  # of saved runs; a file of another format is refused
+SAVED_FORMAT = 6  # of saved runs; a file of another format is refused
 # Members that every saved run has, with the kind of their type and the number of their axes.
 MEMBERS = {"run": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "curve/length": ("f", 1)}
 DIGESTS = {"fingerprint": "the model", "code": "the code of the algorithm", "baseline": "the safe policy"}  # of a run

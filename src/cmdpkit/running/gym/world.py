@@ -26,7 +26,7 @@ from cmdpkit.model.validate import action_mask, index_of
 from cmdpkit.records.code import code_digest
 from cmdpkit.running.gym.env import CMDPEnv, FunctionEnv, Numbers, Range, WithCost, cost_scales, reward_scale, steps
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
-from cmdpkit.running.gym.periods import Periods
+from cmdpkit.running.gym.periods import Periods, Rows
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter
 from cmdpkit.simulate.random import Stream
@@ -61,9 +61,7 @@ class GymWorld(World):
     """
 
     meter: Meter
-    growing = tuple(
-        f"periods/{name}" for name in ("keys", "table", "new_keys", "new_signals")
-    )  # arrays of a state that have any length
+    growing = tuple(f"periods/{name}" for name in Rows._fields)
 
     def __init__(
         self,
@@ -146,7 +144,8 @@ class GymWorld(World):
             self.player.episode(k, driven, rng)
             self.meter.clock[EPISODES] += 1
             if (k + 1) % EPISODES_PER_SEED == 0 or k + 1 == done + n:
-                self.player.count(self.periods, k + 1)
+                player = self.player
+                self.periods.count(player.states, player.actions, player.lengths, player.signals, k + 1)
 
     def change(self) -> tuple[int, str] | None:
         """As in `World`, from what followed the same action in the same state in earlier and later episodes."""
@@ -169,7 +168,7 @@ class GymWorld(World):
             signs * [scale.total_from_unit(x, H) for scale, x in zip(scales, totals, strict=True)]
             for totals in (found.before, found.after)
         )
-        episode = self.periods.first_of(found.split)
+        episode = found.split * self.periods.length + 1  # the first of its period, counting from 1
         places = [self._place(cell) for cell in found.cells]
         note = told(found._replace(before=before, after=after), f"episode {episode:,}", places, ["reward", *names])
         return episode, (
