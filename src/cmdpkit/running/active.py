@@ -65,18 +65,25 @@ class Point(NamedTuple):
 
 def point_of(world: World, learner: Learner, gap: float | None = None) -> Point:
     """Every curve now, with a certified gap; where none is proved, that is the range that values can have."""
-    tally, multipliers, sums = world.tally(), learner.multipliers, dict[str, Any]()
+    point, multipliers = measured(world), learner.multipliers
+    if learner.certifies:
+        point = point._replace(certified_gap=range_of_values(world, learner) if gap is None else gap)
+    if multipliers is not None and world.constraints:
+        reward, *utilities = (scale.span for scale in world.scales)
+        prices = np.asarray(multipliers, dtype=float) * reward / np.array(utilities)
+        point = point._replace(multiplier=prices)
+    return point
+
+
+def measured(world: World) -> Point:
+    """What a world has measured so far; its learner has no say in it."""
+    tally, sums = world.tally(), dict[str, Any]()
     for prefix, some in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
         if some is not None:
             sums |= {f"{prefix}regret": some.regret, f"{prefix}violation": some.violation}
     if world.cmdp is None and tally.earned is not None:  # there is no model to measure regret with
         signs = np.array([c.sign for c in world.constraints])
         sums |= {"realised_reward": tally.earned[0], "realised_utility": signs * tally.earned[1:]}
-    if learner.certifies:
-        sums["certified_gap"] = range_of_values(world, learner) if gap is None else gap
-    if multipliers is not None and world.constraints:
-        reward, *utilities = (scale.span for scale in world.scales)
-        sums["multiplier"] = np.asarray(multipliers, dtype=float) * reward / np.array(utilities)
     return Point(tally.length, unsafe_episodes=tally.unsafe, gaps_paid=tally.gaps, **sums)
 
 
