@@ -88,6 +88,9 @@ class GymWorld(World):
         ranges = None if cost_ranges is None else list(cost_ranges)
         self.scales = (reward_scale(env, reward_range), *cost_scales(env, ranges, self.constraints))
         self.problem = GymProblem(H, states, actions, self.constraints, self.scales)
+        self.names: tuple[Sequence[Any], Sequence[Any]] = (  # of states and actions
+            (states.all, actions.all) if self.cmdp is None else (self.cmdp.states, self.cmdp.action_names)
+        )
         self.allowed = _allowed(allowed, self.cmdp, self.problem)
         # An observation is the state, so an environment does not depend on the step unless its owner says so.
         known = True if self.cmdp is None else is_stationary(self.cmdp)
@@ -163,11 +166,7 @@ class GymWorld(World):
         found = change_of(compared_groups(seen), seen)
         if found is None:
             return None
-        signs = np.array([1.0, *(c.sign for c in self.constraints)])
-        before, after = (
-            signs * [scale.total_from_unit(x, H) for scale, x in zip(scales, totals, strict=True)]
-            for totals in (found.before, found.after)
-        )
+        before, after = (self._earned(totals[:, None])[:, 0] for totals in (found.before, found.after))
         episode = found.split * self.periods.length + 1  # the first of its period, counting from 1
         places = [self._place(cell) for cell in found.cells]
         note = told(found._replace(before=before, after=after), f"episode {episode:,}", places, ["reward", *names])
@@ -182,25 +181,13 @@ class GymWorld(World):
         if cell == START:
             return "the beginning of an episode"
         t, s, a = (int(x) for x in np.unravel_index(cell, self.periods.shape))
-        states, actions = self.problem.states, self.problem.actions
-        state, action = states.first + s, actions.first + a
-        named = (state, action) if self.cmdp is None else (self.cmdp.states[s], self.cmdp.action_names[a])
+        states, actions = self.names
         at = f" at step {t + 1}" if self.periods.shape[0] > 1 else ""
-        return f"action {quoted(named[1])} in state {quoted(named[0])}{at}"
+        return f"action {quoted(actions[a])} in state {quoted(states[s])}{at}"
 
     def policy(self, pi: FloatArray) -> Policy:
         """The policy for the environment's observations, with the names of the model or else with numbers."""
-        states, actions = self.problem.states, self.problem.actions
-        if self.cmdp is not None:
-            return Policy.of(self.cmdp, pi[:, : states.size])
-        if isinstance(self.player.env, FunctionEnv):
-            model = self.player.env.model
-            return Policy(pi[:, : states.size], [model.state(s) for s in range(model.S)], model.action_names)
-        return Policy(
-            pi[:, : states.size],
-            [states.first + s for s in range(states.size)],
-            [actions.first + a for a in range(actions.size)],
-        )
+        return Policy(pi[:, : self.problem.states.size], *self.names)
 
     def table(self, policy: Policy) -> FloatArray:
         """pi [H, S+1, A] of a policy for the environment's observations; in the extra state there is one action."""
@@ -223,6 +210,10 @@ class GymWorld(World):
             sums[...] = 0.0
             player.episode(k, fixed, rng)
             totals[:, k] = sums
+        return self._earned(totals)
+
+    def _earned(self, totals: FloatArray) -> FloatArray:
+        """Totals [1+N, n] of episodes in the user's units and sense, from those in unit scale."""
         signs = np.array([1.0, *(c.sign for c in self.constraints)])
         earned: FloatArray = signs[:, None] * (totals * self.meter.scale[:, :1] + self.meter.scale[:, 1:])
         return earned
@@ -266,6 +257,7 @@ def function_world(model: FunctionModel) -> GymWorld:
     env = FunctionEnv(model)
     world = GymWorld(env, model.constraints, allowed=env.allowed, stationary=True)
     world.name, world.fingerprint = "model", env.digest
+    world.names = [model.state(s) for s in range(model.S)], model.action_names
     return world
 
 
