@@ -320,18 +320,9 @@ class GymRecipe:
                 raise CmdpkitError("it is a model, which has constraints and a horizon of its own: change its bounds")
             kind = type(built).__name__
             raise CmdpkitError(f"the function returns a {kind}, expected a CMDP, a gymnasium.Env or a GymWorld")
-        world = self._around(built, self.constraints)
-        return self._around(built, self._bounded(world.constraints)) if self.bounds else world
-
-    def _around(self, env: gymnasium.Env[Any, Any], constraints: Sequence[Constraint] | None) -> GymWorld:
-        return GymWorld(
-            env, constraints, horizon=self.horizon, reward_range=self.reward_range, cost_ranges=self.cost_ranges
-        )
-
-    def _bounded(self, constraints: tuple[Constraint, ...]) -> list[Constraint]:
-        """The constraints with the bounds that were changed."""
-        changed = list(constraints)
-        for name, bound in self.bounds:
-            n = index_of("constraint", [c.name for c in constraints], name)
-            changed[n] = replace(changed[n], bound=bound)
-        return changed
+        options: Any = {name: getattr(self, name) for name in ("horizon", "reward_range", "cost_ranges")}
+        world, bounds = GymWorld(built, self.constraints, **options), dict(self.bounds)
+        for name in bounds:
+            index_of("constraint", [c.name for c in world.constraints], name)
+        changed = [replace(c, bound=bounds.get(c.name, c.bound)) for c in world.constraints]
+        return GymWorld(built, changed, **options) if bounds else world
