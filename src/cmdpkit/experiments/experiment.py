@@ -282,8 +282,13 @@ class Experiment:
         kinds = []
         for i, algo in enumerate(self.algorithms):
             try:
-                kinds.append(resolve(algo.name))
-                _importable(kinds[-1])
+                kind = resolve(algo.name)
+                name = name_of(kind)
+                if "<locals>" in name or resolve(name, kind.criteria[0]) is not kind:
+                    raise CmdpkitError(
+                        f"{name} cannot be found by this name: define the class at the top level of a module"
+                    )
+                kinds.append(kind)
             except CmdpkitError as error:
                 raise CmdpkitError(f"{self.name}: algorithms[{i}].name: {error}") from None
         return kinds
@@ -338,24 +343,11 @@ def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
         "out": Located.text,
     }
     found = read_fields(top, readers, ("name", "environments", "algorithms"), mistakes)
-    lengths = (document, *(x for x in found.get("algorithms", []) if x is not None))
-    if not any(_has(part, key) for part in lengths for key in ("episodes", "steps")):
+    parts = (document, *(vars(x) for x in found.get("algorithms", ()) if x is not None))
+    if all(part.get(key) is None for part in parts for key in ("episodes", "steps")):
         mistakes.add("", None, f"{source}: episodes is missing (or steps, for models without a horizon)")
     mistakes.check()
     return found
-
-
-def _has(part: Any, key: str) -> bool:
-    """Whether a document or an algorithm gives a value."""
-    return (part.get(key) if isinstance(part, Mapping) else getattr(part, key)) is not None
-
-
-def _importable(kind: type[Learner]) -> str:
-    """The name by which any process can find the class of an algorithm."""
-    name = name_of(kind)
-    if "<locals>" in name or resolve(name, kind.criteria[0]) is not kind:
-        raise CmdpkitError(f"{name} cannot be found by this name: define the class at the top level of a module")
-    return name
 
 
 def _combinations(settings: Mapping[str, list[Any]]) -> int:

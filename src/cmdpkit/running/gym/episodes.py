@@ -219,9 +219,9 @@ class GymPlayer:
                 s = (obs if type(obs) is int else whole(obs)) - first
                 if not 0 <= s < size:
                     raise ValueError("not in the observation space")
-            except Exception:  # only what the environment returned is touched here
+            except Exception as error:  # only what the environment returned is touched here
                 answer_of(_at(k, h), result, self.problem.states, width - 1)  # says what is wrong
-                raise
+                raise _env_raised(_at(k, h), "what env.step returned", error) from error  # only if it looks right now
             h += 1
             over = over or h == H
         self.lengths[k % EPISODES_PER_SEED] = h

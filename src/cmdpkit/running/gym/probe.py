@@ -72,9 +72,10 @@ class Probe:
 
     def _call(self) -> str:
         bounds = ", ".join(f'at_most("cost {i + 1}", ...)' for i in range(len(self.costs)))
-        ranges = f", cost_ranges={_code(list(self.cost_ranges))}" if self.costs else ""
+        reward, *costs = (f"({low:g}, {high:g})" for low, high in (self.reward_range, *self.cost_ranges))
+        ranges = f", cost_ranges=[{', '.join(costs)}]" if costs else ""
         return (
-            f"GymWorld(env, [{bounds}], horizon={self.horizon}, reward_range={_code(self.reward_range)}{ranges}), "
+            f"GymWorld(env, [{bounds}], horizon={self.horizon}, reward_range={reward}{ranges}), "
             "or probe(env).world([...])"
         )
 
@@ -197,10 +198,3 @@ def _round_up(x: float) -> float:
 
 def _told(ends: Range) -> str:
     return " .. ".join(f"{x:.6g}" for x in ends)
-
-
-def _code(x: Any) -> str:
-    """Ranges as a program writes them, without needless digits."""
-    if isinstance(x, list):
-        return f"[{', '.join(map(_code, x))}]"
-    return f"({', '.join(f'{end:g}' for end in x)})"
