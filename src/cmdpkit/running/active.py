@@ -76,7 +76,7 @@ def point_of(world: World, learner: Learner, gap: float | None = None) -> Point:
 
 
 def measured(world: World) -> Point:
-    """What a world has measured so far; its learner has no say in it."""
+    """What a world has measured so far, without what its learner can tell."""
     tally, sums = world.tally(), dict[str, Any]()
     for prefix, some in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
         if some is not None:

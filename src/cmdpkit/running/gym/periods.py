@@ -26,16 +26,16 @@ FEWEST_NEW = 10_000  # steps that are summed up at once, at least
 BLOCK = 64  # episodes after which that is looked at, so that pieces of a run of any length give the same sums
 
 
-class Rows(NamedTuple):
+class PeriodRows(NamedTuple):
     """Rows of the table."""
 
     place: IntArray  # [rows]: (cell + 1) * (S + 1) + next state; the cell `START` leads to the first states
     episode: IntArray  # [rows]: one that the row has counted, counting from 0
     sums: FloatArray  # [rows, 1 + 2 M]: the number of steps, then sum and squares of each signal
 
-    def kept(self, rows: NDArray[Any]) -> Rows:
+    def kept(self, rows: NDArray[Any]) -> PeriodRows:
         """The rows that a mask or indices name."""
-        return Rows(*(x[rows] for x in self))
+        return PeriodRows(*(x[rows] for x in self))
 
 
 class Periods:
@@ -49,7 +49,7 @@ class Periods:
     def clear(self) -> None:
         """Forget everything."""
         none = np.zeros(0, dtype=np.int64)
-        self.rows = [Rows(none, none, np.zeros((0, 1 + 2 * self.M)))]  # the table, then new steps
+        self.rows = [PeriodRows(none, none, np.zeros((0, 1 + 2 * self.M)))]  # the table, then new steps
         self.share = 1.0  # of the cells that are counted
         self.episodes = 0  # that were counted
 
@@ -67,7 +67,7 @@ class Periods:
         sums[:, 0, 1:] = 0.0
         sums[:, 1:, 1::2], sums[:, 1:, 2::2] = x, x * x
         taken = np.arange(H + 1) <= lengths[part, None]
-        self.rows.append(Rows(place, episode, sums).kept(taken))
+        self.rows.append(PeriodRows(place, episode, sums).kept(taken))
         self.episodes = k
         table = len(self.rows[0].place)
         if k % BLOCK == 0 and sum(len(new.place) for new in self.rows[1:]) >= max(FEWEST_NEW, table):
@@ -80,7 +80,7 @@ class Periods:
             self.share /= 2.0
             self.rows = [self._table()]
 
-    def _table(self) -> Rows:
+    def _table(self) -> PeriodRows:
         """One row for each period and place: the sum of its rows, one after the other."""
         rows = self._together()
         cell = np.maximum(rows.place // (self.shape[1] + 1) - 1, 0)  # so that the first states are never left out
@@ -91,8 +91,8 @@ class Periods:
         columns = [np.bincount(row, weights=column, minlength=len(first)) for column in rows.sums.T]
         return rows.kept(first)._replace(sums=np.stack(columns, axis=-1))
 
-    def _together(self) -> Rows:
-        return Rows(*(np.concatenate(x) for x in zip(*self.rows, strict=True)))
+    def _together(self) -> PeriodRows:
+        return PeriodRows(*(np.concatenate(x) for x in zip(*self.rows, strict=True)))
 
     @property
     def length(self) -> int:
@@ -107,7 +107,7 @@ class Periods:
     def restore(self, state: Mapping[str, NDArray[Any]], k: int) -> None:
         """Continue from a checkpoint after k episodes; one that does not fit is refused."""
         T, S, A = self.shape
-        rows, table = Rows(*(state[name].copy() for name in Rows._fields)), int(state["table"])
+        rows, table = PeriodRows(*(state[name].copy() for name in PeriodRows._fields)), int(state["table"])
         for x, end in ((rows.place, (T * S * A + 1) * (S + 1)), (rows.episode, k)):
             if not (0 <= table <= len(rows.sums) == len(x) and ((x >= 0) & (x < end)).all()):
                 raise CmdpkitError("what it has counted by periods of time does not fit together")

@@ -26,7 +26,7 @@ from cmdpkit.model.validate import action_mask, index_of
 from cmdpkit.records.code import code_digest
 from cmdpkit.running.gym.env import CMDPEnv, FunctionEnv, Numbers, Range, WithCost, cost_scales, reward_scale, steps
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
-from cmdpkit.running.gym.periods import Periods, Rows
+from cmdpkit.running.gym.periods import PeriodRows, Periods
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter
 from cmdpkit.simulate.random import Stream
@@ -61,7 +61,7 @@ class GymWorld(World):
     """
 
     meter: Meter
-    growing = tuple(f"periods/{name}" for name in Rows._fields)
+    growing = tuple(f"periods/{name}" for name in PeriodRows._fields)
 
     def __init__(
         self,
