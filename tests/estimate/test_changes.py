@@ -113,12 +113,14 @@ def test_pieces_and_resumed_runs_count_the_same_bits(at_once, monkeypatch):
 def test_a_saved_run_whose_periods_were_tampered_with_is_refused():
     world, _ = played(Machine(), 50)
     state = world.state()
-    for name, place, value in (("new_keys", -1, 10**6), ("new_keys", 0, -1), ("table", None, 0), ("kept", None, 0)):
-        bad = {**state, f"periods/{name}": state[f"periods/{name}"].copy()}
-        if place is None:
-            bad[f"periods/{name}"] = np.zeros((3, 3))
-        else:
-            bad[f"periods/{name}"][place] = value
+    for name, edit in (
+        ("place", lambda x: x + 10**6),
+        ("place", lambda x: x - 10**6),
+        ("episode", lambda x: x + 50),
+        ("sums", lambda x: x[1:]),
+        ("table", lambda x: x + 10**6),
+    ):
+        bad = {**state, f"periods/{name}": edit(state[f"periods/{name}"])}
         with pytest.raises(ck.CmdpkitError, match="by periods of time does not fit"):
             world_of(Machine()).restore(bad)
 

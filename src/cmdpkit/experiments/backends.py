@@ -1,7 +1,7 @@
 """Where runs are carried out: in this process, in processes of this machine, or on a cluster. The records are the same.
 
-A backend has one method, ``run(jobs, report)``, which yields each job when it ends, with the reason if it failed.
-To add one, write its class here and name it in `backend_of`.
+A backend is a function of jobs, which yields each of them when it ends, with the reason if it failed. To add one, write
+it here and name it in `backend_of`.
 
 A job is one run for any process on any machine that can write to the same folder. The process that does it writes the
 result into the folder. Only jobs, reasons of failures and progress reports are sent between processes, so a process
@@ -26,13 +26,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -74,19 +73,8 @@ class Job(NamedTuple):
 Done = tuple[Job, str | None]  # a job that has ended, and the reason if it failed
 
 
-class Backend(Protocol):
-    """Carries out jobs."""
-
-    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Yield every job when it ends, with the reason if it failed; ``report`` is called with their progress."""
-
-
-class Serial:
-    """Carries out jobs in this process, one after the other."""
-
-    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Yield every job when it ends."""
-        return in_threads(work, jobs, 1, report)
+# Carries out jobs: yields every job when it ends, with the reason if it failed, and tells of their progress meanwhile.
+Backend = Callable[[Sequence[Job], Report | None], Generator[Done, None, None]]
 
 
 def backend_of(executor: str, workers: int | None = None, address: str | None = None) -> Backend:
@@ -100,10 +88,10 @@ def backend_of(executor: str, workers: int | None = None, address: str | None = 
             raise CmdpkitError(f"{name} is for the executor {' or '.join(of)}, not for {executor}")
     many = workers or os.cpu_count() or 1
     if executor == "processes":
-        return Processes(many)
+        return partial(in_processes, workers=many)
     if executor == "dask":
-        return Dask(many, address)
-    return Serial()
+        return partial(on_dask, workers=many, address=address)
+    return lambda jobs, report: in_threads(work, jobs, 1, report)
 
 
 # -- a run as a job ----------------------------------------------------------------------------------------------------
@@ -205,26 +193,20 @@ LOOPBACK = "127.0.0.1"
 DIED = "the process that did this run died, and again when it was the only one (out of memory?)"
 
 
-@dataclass(frozen=True)
-class Processes:
-    """Carries out jobs in a number of processes of this machine."""
+def in_processes(jobs: Sequence[Job], report: Report | None, workers: int) -> Generator[Done, None, None]:
+    """Carry out jobs in a number of processes of this machine.
 
-    workers: int  # how many processes
-
-    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Yield every job when it ends.
-
-        If a process dies, all runs that were under way are done again, one at a time. A run whose process then dies a
-        second time has failed.
-        """
-        waiting = deque(jobs)
-        workers = min(self.workers, len(jobs))
-        with _listening({job.run.key: job.run for job in jobs}, report) as port:
-            while waiting:
-                suspects = deque((yield from _pooled(waiting, workers, 2 * workers, port)))  # each has a next job ready
-                while suspects:
-                    for job in (yield from _pooled(suspects, 1, 1, port)):
-                        yield job, DIED
+    If a process dies, all runs that were under way are done again, one at a time. A run whose process then dies a
+    second time has failed.
+    """
+    waiting = deque(jobs)
+    workers = min(workers, len(jobs))
+    with _listening({job.run.key: job.run for job in jobs}, report) as port:
+        while waiting:
+            suspects = deque((yield from _pooled(waiting, workers, 2 * workers, port)))  # each has a next job ready
+            while suspects:
+                for job in (yield from _pooled(suspects, 1, 1, port)):
+                    yield job, DIED
 
 
 def _pooled(waiting: deque[Job], workers: int, ahead: int, port: int) -> Generator[Done, None, list[Job]]:
@@ -339,39 +321,34 @@ TOPIC = "cmdpkit"  # under which workers publish progress reports
 CONNECT_TIMEOUT = "10s"  # how long an answer of the scheduler is waited for
 
 
-@dataclass(frozen=True)
-class Dask:
-    """Carries out jobs on the cluster at an address, or on a new one with a number of workers on this machine."""
+def on_dask(
+    jobs: Sequence[Job], report: Report | None, workers: int, address: str | None
+) -> Generator[Done, None, None]:
+    """Carry out jobs on the cluster at an address, or on a new one with a number of workers on this machine.
 
-    workers: int  # number of workers of a new cluster
-    address: str | None  # address of a running scheduler; None for a new cluster
-
-    def run(self, jobs: Sequence[Job], report: Report | None) -> Generator[Done, None, None]:
-        """Yield every job when it ends.
-
-        A worker that dies is replaced. If the scheduler is lost, CmdpkitError is raised; finished runs are kept.
-        """
-        distributed = _distributed()
-        runs = {job.run.key: job.run for job in jobs}
-        call = uuid.uuid4().hex[:8]  # makes task names unique, as two commands may ask for the same run at once
-        with _quiet_log(), _client(distributed, min(self.workers, len(jobs)), self.address) as client:
-            if report is not None:
-                client.subscribe_topic(TOPIC, lambda event: _pass_on(event[1], runs, report))
-            task = work if report is None else _work_there
-            pending = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
-            try:
-                for future in distributed.as_completed(list(pending), loop=client.loop):
-                    try:
-                        reason = future.result()
-                    except distributed.KilledWorker as error:
-                        reason = f"the workers that did this run died: {error}"
-                    except (CancelledError, OSError):  # the connection is lost
-                        at = f" at {self.address}" if self.address else ""
-                        raise CmdpkitError(f"lost the dask scheduler{at}") from None
-                    yield pending.pop(future), reason
-            finally:
-                with suppress(Exception):  # the scheduler may be gone
-                    client.cancel(list(pending))
+    A worker that dies is replaced. If the scheduler is lost, CmdpkitError is raised; finished runs are kept.
+    """
+    distributed = _distributed()
+    runs = {job.run.key: job.run for job in jobs}
+    call = uuid.uuid4().hex[:8]  # makes task names unique, as two commands may ask for the same run at once
+    with _quiet_log(), _client(distributed, min(workers, len(jobs)), address) as client:
+        if report is not None:
+            client.subscribe_topic(TOPIC, lambda event: _pass_on(event[1], runs, report))
+        task = work if report is None else _work_there
+        pending = {client.submit(task, job, key=f"{job.run.key}-{call}", pure=False): job for job in jobs}
+        try:
+            for future in distributed.as_completed(list(pending), loop=client.loop):
+                try:
+                    reason = future.result()
+                except distributed.KilledWorker as error:
+                    reason = f"the workers that did this run died: {error}"
+                except (CancelledError, OSError):  # the connection is lost
+                    at = f" at {address}" if address else ""
+                    raise CmdpkitError(f"lost the dask scheduler{at}") from None
+                yield pending.pop(future), reason
+        finally:
+            with suppress(Exception):  # the scheduler may be gone
+                client.cancel(list(pending))
 
 
 def _distributed() -> Any:

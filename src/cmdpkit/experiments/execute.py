@@ -107,7 +107,7 @@ def execute(
     if todo:
         jobs = _jobs(todo, worlds, folder.absolute(), executor)
         save_order(folder, runs, title)
-        ends = backend.run(jobs, None if observer is None else observer.report)
+        ends = backend(jobs, None if observer is None else observer.report)
         with _explaining(folder, runs), closing(ends):
             for job, reason in ends:
                 if reason is None and not has_record(folder, job.run.key):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -31,25 +31,15 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import index_of
 from cmdpkit.records.record import Run, Scalar, unit_of
 from cmdpkit.running.gym.world import GymRecipe
-from cmdpkit.running.request import check_criterion, run_of
+from cmdpkit.running.request import Place, check_criterion, run_of
 from cmdpkit.simulate.simulator import Noise
 
 
 @dataclass(frozen=True, eq=False)
-class ExperimentProblem:
+class ExperimentProblem(Place):
     """An environment with one choice of its parameters and bounds."""
 
-    name: str  # its name in records
-    bounds: Mapping[str, float]  # the bounds that were changed
-    fingerprint: str  # digest of the world
     world: CMDP | GymRecipe  # the model, or how to make the environment
-    noise: Noise = "none"  # how rewards and utilities of a model are drawn
-
-    @property
-    def criterion(self) -> str:
-        """What is judged: totals over the "horizon", or something that is learned in steps instead of episodes."""
-        stationary = isinstance(self.world, CMDP) and not self.world.criterion.has_horizon
-        return self.world.criterion.kind if stationary else "horizon"  # type: ignore[union-attr]
 
     @property
     def unit(self) -> str:
@@ -95,21 +85,25 @@ class ExperimentEnvironment:
         found = read_fields(node, readers, ("model",), mistakes)
         return cls(**found) if "model" in found else None
 
-    def problems(self, folder: Path) -> Iterator[ExperimentProblem]:
+    def problems(self, folder: Path, noise: Noise) -> Iterator[ExperimentProblem]:
         """Yield one problem per setting; paths of files are relative to the folder."""
         for params, bounds in product(_grid(self.params), _grid(self.bounds)):
             name, made = self._made(params, folder)
             if isinstance(made, CMDP):
-                yield self._model(name, made, bounds)
+                yield self._model(name, made, bounds, noise)
+            elif noise != "none":
+                raise CmdpkitError(f"noise is {noise!r}, but {name} is no model that could be drawn")
             else:
                 yield self._gym(name, params, bounds, made)
 
-    def _model(self, name: str, cmdp: CMDP, bounds: dict[str, Any]) -> ExperimentProblem:
+    def _model(self, name: str, cmdp: CMDP, bounds: dict[str, Any], noise: Noise) -> ExperimentProblem:
         for key in ("constraints", "horizon", "reward_range", "cost_ranges"):
             if getattr(self, key) is not None:
                 raise CmdpkitError(f"{key}: this is for Gymnasium environments; {name} is a model and brings its own")
         cmdp = cmdp.with_bounds(**bounds)
-        return ExperimentProblem(name, {key: float(x) for key, x in bounds.items()}, cmdp.fingerprint(), cmdp)
+        changed = {key: float(x) for key, x in bounds.items()}
+        judged = "horizon" if cmdp.criterion.has_horizon else cmdp.criterion.kind
+        return ExperimentProblem(name, judged, cmdp.fingerprint(), changed, noise, cmdp)
 
     def _gym(self, name: str, params: dict[str, Scalar], bounds: dict[str, Any], made: Any) -> ExperimentProblem:
         recipe = GymRecipe(
@@ -124,7 +118,7 @@ class ExperimentEnvironment:
         )
         world = recipe.make(made)
         world.close()
-        return ExperimentProblem(name, world.bounds, world.fingerprint, recipe)
+        return ExperimentProblem(name, world.criterion, world.fingerprint, world.bounds, "none", recipe)
 
     def _made(self, params: dict[str, Scalar], folder: Path) -> tuple[str, Any]:
         """The name of the environment in records, and the environment: a CMDP, or the result of the user's function."""
@@ -138,13 +132,9 @@ class ExperimentEnvironment:
                 index_of("environment", envs.names(), self.model.partition(":")[0])
             made = load(folder / self.model, renormalise=self.renormalise, mmap=False, **params)
             return self.name or self.model, made
-        if self.renormalise:
-            raise CmdpkitError("renormalise is for model files; the probabilities of other models sum to 1 already")
         head, written = found
-        for again in params.keys() & written.keys():
-            raise CmdpkitError(f"params.{again} is given twice, also in {self.model!r}")
-        given = {**written, **params}
-        return self.name or _text(self.model, head, given), build(head, renormalise=False, **given)
+        made = build(self.model, renormalise=self.renormalise, **params)
+        return self.name or _text(self.model, head, {**written, **params}), made
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,14 +224,11 @@ class Experiment:
         found: dict[tuple[str, tuple[tuple[str, float], ...]], ExperimentProblem] = {}
         for i, environment in enumerate(self.environments):
             try:
-                for problem in environment.problems(self.folder):
+                for problem in environment.problems(self.folder, self.noise):
                     key = (problem.name, tuple(sorted(problem.bounds.items())))
                     if key in found:
                         raise CmdpkitError(f"{problem.name!r} is listed twice with the same bounds")
-                    if self.noise != "none" and isinstance(problem.world, GymRecipe):
-                        told = f"noise is {self.noise!r}, but {problem.name} is no model that could be drawn"
-                        raise CmdpkitError(told)
-                    found[key] = replace(problem, noise=self.noise)
+                    found[key] = problem
             except ValueError as error:
                 raise CmdpkitError(f"{self.name}: environments[{i}]: {error}") from None
         return tuple(found.values())
@@ -295,8 +282,13 @@ class Experiment:
         kinds = []
         for i, algo in enumerate(self.algorithms):
             try:
-                kinds.append(resolve(algo.name))
-                _importable(kinds[-1])
+                kind = resolve(algo.name)
+                name = name_of(kind)
+                if "<locals>" in name or resolve(name, kind.criteria[0]) is not kind:
+                    raise CmdpkitError(
+                        f"{name} cannot be found by this name: define the class at the top level of a module"
+                    )
+                kinds.append(kind)
             except CmdpkitError as error:
                 raise CmdpkitError(f"{self.name}: algorithms[{i}].name: {error}") from None
         return kinds
@@ -351,24 +343,11 @@ def _read(document: Mapping[str, Any], source: str) -> dict[str, Any]:
         "out": Located.text,
     }
     found = read_fields(top, readers, ("name", "environments", "algorithms"), mistakes)
-    lengths = (document, *(x for x in found.get("algorithms", []) if x is not None))
-    if not any(_has(part, key) for part in lengths for key in ("episodes", "steps")):
+    parts = (document, *(vars(x) for x in found.get("algorithms", ()) if x is not None))
+    if all(part.get(key) is None for part in parts for key in ("episodes", "steps")):
         mistakes.add("", None, f"{source}: episodes is missing (or steps, for models without a horizon)")
     mistakes.check()
     return found
-
-
-def _has(part: Any, key: str) -> bool:
-    """Whether a document or an algorithm gives a value."""
-    return (part.get(key) if isinstance(part, Mapping) else getattr(part, key)) is not None
-
-
-def _importable(kind: type[Learner]) -> str:
-    """The name by which any process can find the class of an algorithm."""
-    name = name_of(kind)
-    if "<locals>" in name or resolve(name, kind.criteria[0]) is not kind:
-        raise CmdpkitError(f"{name} cannot be found by this name: define the class at the top level of a module")
-    return name
 
 
 def _combinations(settings: Mapping[str, list[Any]]) -> int:

@@ -65,18 +65,25 @@ class Point(NamedTuple):
 
 def point_of(world: World, learner: Learner, gap: float | None = None) -> Point:
     """Every curve now, with a certified gap; where none is proved, that is the range that values can have."""
-    tally, multipliers, sums = world.tally(), learner.multipliers, dict[str, Any]()
+    point, multipliers = measured(world), learner.multipliers
+    if learner.certifies:
+        point = point._replace(certified_gap=range_of_values(world, learner) if gap is None else gap)
+    if multipliers is not None and world.constraints:
+        reward, *utilities = (scale.span for scale in world.scales)
+        prices = np.asarray(multipliers, dtype=float) * reward / np.array(utilities)
+        point = point._replace(multiplier=prices)
+    return point
+
+
+def measured(world: World) -> Point:
+    """What a world has measured so far, without what its learner can tell."""
+    tally, sums = world.tally(), dict[str, Any]()
     for prefix, some in (("", tally.weak), ("strong_", tally.strong), ("realised_", tally.realised)):
         if some is not None:
             sums |= {f"{prefix}regret": some.regret, f"{prefix}violation": some.violation}
     if world.cmdp is None and tally.earned is not None:  # there is no model to measure regret with
         signs = np.array([c.sign for c in world.constraints])
         sums |= {"realised_reward": tally.earned[0], "realised_utility": signs * tally.earned[1:]}
-    if learner.certifies:
-        sums["certified_gap"] = range_of_values(world, learner) if gap is None else gap
-    if multipliers is not None and world.constraints:
-        reward, *utilities = (scale.span for scale in world.scales)
-        sums["multiplier"] = np.asarray(multipliers, dtype=float) * reward / np.array(utilities)
     return Point(tally.length, unsafe_episodes=tally.unsafe, gaps_paid=tally.gaps, **sums)
 
 
@@ -182,11 +189,9 @@ def gap_now(active: ActiveRun) -> float | None:
 
 # -- Saved runs: all arrays of an unfinished run in one npz archive, which is written as a whole and read only if it is
 # intact. A checksum reveals damage and edits, but not intent: whoever can write the file can also compute the checksum.
-# Therefore `put_back` also checks everything that a run relies on.
+# Therefore `put_back` also checks the sizes of all arrays, so that compiled code stays inside of them.
 
-SAVED_FORMAT = 5  # of saved runs; a file of another format is refused
-# Members that every saved run has, with the kind of their type and the number of their axes.
-MEMBERS = {"run": ("U", 0), "rng": ("u", 1), "done": ("i", 0), "seconds": ("f", 0), "curve/length": ("f", 1)}
+SAVED_FORMAT = 6  # of saved runs; a file of another format is refused
 DIGESTS = {"fingerprint": "the model", "code": "the code of the algorithm", "baseline": "the safe policy"}  # of a run
 
 
@@ -198,7 +203,7 @@ def arrays_of(active: ActiveRun) -> Arrays:
         "done": np.array(active.done),
         "seconds": np.array(active.seconds, dtype=float),
     }
-    arrays |= {f"curve/{name}": x for name, x in _stacked_or_empty(active).items()}
+    arrays |= {f"curve/{name}": x for name, x in _curves(active).items()}
     arrays |= {f"learner/{name}": x for name, x in active.learner.state().items()}
     return arrays | {f"world/{name}": x for name, x in active.world.state().items()}
 
@@ -223,47 +228,42 @@ def put_back(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path |
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise CmdpkitError(f"{path} cannot be continued: {error}; delete it to start again") from error
     active.rng[...] = arrays["rng"]
-    columns = {name: arrays[f"curve/{name}"] for name in _no_points(active)}
+    columns = {name: arrays[f"curve/{name}"] for name in _curves(active)}
     active.points.extend(Point(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
 
 
-def _no_points(active: ActiveRun) -> dict[str, FloatArray]:
-    """The curves of a run that has not been read yet, [0] or [0, N]."""
-    return {name: x[:0] for name, x in stacked([point_of(active.world, active.learner)]).items()}
-
-
-def _stacked_or_empty(active: ActiveRun) -> dict[str, FloatArray]:
-    return stacked(active.points) if active.points else _no_points(active)
+def _curves(active: ActiveRun) -> dict[str, FloatArray]:
+    """The points of a run so far, stacked, [C] or [C, N]; C is 0 in a run that has not begun."""
+    points = active.points or [point_of(active.world, active.learner)]
+    return {name: x[: len(active.points)] for name, x in stacked(points).items()}
 
 
 def _check_fits(active: ActiveRun, arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
     """Refuse a saved run that contradicts itself or the run to be continued; the learner checks its own arrays."""
-    run, done, read_at = active.run, int(arrays["done"]), arrays["curve/length"]
-    if done < 0 or (done > run.length and not run.anytime):
-        raise _contradicts(path, f"it has done {done} {run.unit}s of {run.length}")
-    expected = list(takewhile(lambda k: k <= done, readings_of(run)))
-    if read_at.tolist() != expected:
-        raise _contradicts(path, f"its curves are not read at the episodes expected up to {done}")
-    growing = [f"world/{name}" for name in active.world.growing]
-    for name, x in arrays_of(active).items():
-        part = name.partition("/")[0]
-        if part not in ("rng", "world", "curve"):
-            continue
-        if part == "curve":
-            x = np.zeros((len(expected), *x.shape[1:]))
+    run, growing = active.run, [f"world/{name}" for name in active.world.growing]
+    new = {name: x for name, x in arrays_of(active).items() if name != "run" and not name.startswith("learner/")}
+    for name, x in new.items():
         if name not in arrays:
             raise _contradicts(path, f"{name} is missing")
         found = arrays[name]
-        axes = slice(1, None) if name in growing and found.ndim == x.ndim else slice(None)
-        if (found.dtype, found.shape[axes]) != (x.dtype, x.shape[axes]):
+        longer = (name in growing or name.startswith("curve/")) and found.ndim == x.ndim
+        if (found.dtype, found.shape[longer:]) != (x.dtype, x.shape[longer:]):
             described = f"{found.dtype} {found.shape}, expected {x.dtype} {x.shape}"
             raise _contradicts(path, f"{name} is an array {described}")
+    done, seconds = int(arrays["done"]), float(arrays["seconds"])
+    if done < 0 or (done > run.length and not run.anytime):
+        raise _contradicts(path, f"it has done {done} {run.unit}s of {run.length}")
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise _contradicts(path, f"it has taken {seconds} seconds")
+    expected = list(takewhile(lambda k: k <= done, readings_of(run)))
+    lengths = {len(arrays[name]) for name in new if name.startswith("curve/")}
+    if arrays["curve/length"].tolist() != expected or lengths != {len(expected)}:
+        raise _contradicts(path, f"its curves are not read at the episodes expected up to {done}")
 
 
 def write_saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write the arrays of a run to a file, with a checksum; a file that exists is replaced as a whole."""
-    undefined = np.array([name for name, x in arrays.items() if _has_nan(x)], dtype=str)
-    members = {**arrays, "format": np.array(SAVED_FORMAT), "undefined": undefined}
+    members = {**arrays, "format": np.array(SAVED_FORMAT)}
     make_folder(path.parent)
     with writing(path, overwrite=True) as file:
         np.savez(file, **members, checksum=np.array(_checksum(members)))  # type: ignore[arg-type]
@@ -275,13 +275,12 @@ def read_saved(path: Path, run: Run) -> Arrays:
         arrays = read_arrays(path)
     except (CmdpkitError, MemoryError) as error:
         raise CmdpkitError(f"{path} is not a readable saved run ({error}); delete it to start again") from None
-    if not {"format", "checksum", *MEMBERS} <= arrays.keys():
+    if not {"format", "checksum", "run"} <= arrays.keys() or arrays["run"].dtype.kind != "U":
         raise CmdpkitError(f"{path} is not a saved run; choose another checkpoint, or delete it")
     if arrays["format"].tolist() != SAVED_FORMAT:
         raise CmdpkitError(f"{path} was saved by another version; choose another checkpoint, or delete it")
     if arrays.pop("checksum").tolist() != _checksum(arrays):
         raise CmdpkitError(f"{path} is damaged or was edited (its checksum does not fit); delete it to start again")
-    _check_numbers(path, arrays)
     _check_same(path, str(arrays["run"]), asked_of(run))
     return arrays
 
@@ -296,23 +295,6 @@ def _check_same(path: Path, saved: str, asked: str) -> None:
         raise CmdpkitError(
             f"{path} was saved by another run: {', '.join(told)}; choose another checkpoint, or delete it"
         )
-
-
-def _check_numbers(path: Path, arrays: Arrays) -> None:
-    """Refuse members of other types than a run saves, and numbers that no run can have."""
-    for name, (kind, axes) in MEMBERS.items():
-        if arrays[name].dtype.kind != kind or (axes is not None and arrays[name].ndim != axes):
-            raise _contradicts(path, f"{name} is an array {arrays[name].dtype} {arrays[name].shape}")
-    if not (math.isfinite(arrays["seconds"]) and arrays["seconds"] >= 0):
-        raise _contradicts(path, f"it has taken {float(arrays['seconds'])} seconds")
-    known = set(arrays.get("undefined", np.array([])).tolist())
-    for name, x in arrays.items():
-        if _has_nan(x) and (name not in known or name.startswith("curve/")):
-            raise _contradicts(path, f"{name} holds numbers that are not defined (NaN)")
-
-
-def _has_nan(x: NDArray[Any]) -> bool:
-    return x.dtype.kind == "f" and bool(np.isnan(x).any())
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:

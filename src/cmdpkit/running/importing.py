@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.solution import Infeasible
-from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.io.loading import load
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import numbers
-from cmdpkit.operators.policies import evaluate, occupancy
+from cmdpkit.operators.policies import evaluate, reach
 from cmdpkit.records.record import Run, RunRecord
-from cmdpkit.running.active import checkpoints
+from cmdpkit.running.active import Point, checkpoints, curves_of, measured
+from cmdpkit.running.worlds import ModelWorld
+from cmdpkit.simulate.meter import Meter
 
 PRESET = "imported"
-Curves = dict[str, FloatArray]
+EXACT = {"regret", "violation", "strong_regret", "strong_violation", "unsafe_episodes"}  # curves of expectations
+REALISED = {"realised_regret", "realised_violation"}  # and of what was observed
 
 
 def import_run(
@@ -67,27 +69,40 @@ def import_run(
     final = policy if policy is not None else played[-1][1] if played else None
     if final is None:
         raise CmdpkitError("policy is missing: give the policy with which the run ended, policy=...")
-    try:
-        best: Solution | None = solve_fully(cmdp)
-    except Infeasible:
-        best = None
+    world = ModelWorld(cmdp, name)
+    curves = curves_of(list(_points(world, played, earned, K)), "episode")
+    unknown = (set() if played else EXACT) | (set() if earned is not None else REALISED)
     values = evaluate(cmdp, final)
-    read = np.array(checkpoints(K), dtype=float)
     return RunRecord(
-        run=Run(name, algo, K, seed, PRESET, fingerprint=cmdp.fingerprint(), code=code),
+        run=Run(name, algo, K, seed, PRESET, fingerprint=world.fingerprint, code=code),
         constraints=cmdp.constraints,
-        optimum=None if best is None else best.value,
-        curves={"episode": read, **_expected(cmdp, best, played, read), **_realised(cmdp, best, earned, read)},
+        optimum=world.optimum,
+        curves={name: x for name, x in curves.items() if name not in unknown},
         policy=final,
         policy_value=values.v,
         policy_utilities=values.w,
-        decisions=tuple(final.stochastic_decisions(occupancy(cmdp, final).sum(axis=-1))),
+        decisions=tuple(final.stochastic_decisions(reach=reach(cmdp, final))),
         certificate=None,
         phases=(),
         internals={},
-        notes=("made by another library and imported; how it learned is not known here",),
+        notes=("made by another library and imported; how it learned is not known here", *world.notes),
         seconds=seconds,
     )
+
+
+def _points(world: ModelWorld, played: list[tuple[int, Policy]], earned: FloatArray | None, K: int) -> Iterator[Point]:
+    """The points of the curves of K episodes; what is not known counts as 0."""
+    world.meter = meter = Meter.of(world.cmdp, world.optimum)
+    signs, (span, low) = np.array([1.0, *world.cmdp.signs]), meter.scale.T
+    values = [signs * np.array([x.v, *x.w]) for x in (evaluate(world.cmdp, policy) for _, policy in played)]
+    ends, read = np.cumsum([n for n, _ in played]), checkpoints(K)
+    for first, last in pairwise(sorted({0, *read, *ends.tolist()})):
+        n = last - first
+        total = n * low if earned is None else signs * earned[first:last].sum(axis=0)
+        block = np.searchsorted(ends, first, side="right")
+        meter.add(n, values[block] if values else np.zeros(len(signs)), (total - n * low) / span)
+        if last in read:
+            yield measured(world)
 
 
 def _blocks(policies: Iterable[tuple[int, Policy]] | None) -> list[tuple[int, Policy]]:
@@ -111,44 +126,3 @@ def _returns(returns: ArrayLike, cmdp: CMDP) -> FloatArray:
         k, n = np.argwhere(~np.isfinite(earned))[0]
         raise CmdpkitError(f"returns[{k}, {n}] is {earned[k, n]}, expected a finite number")
     return earned
-
-
-def _expected(cmdp: CMDP, best: Solution | None, played: list[tuple[int, Policy]], read: FloatArray) -> Curves:
-    """Curves of exact expectations: within a block of episodes with one policy they are straight lines."""
-    if not played:
-        return {}
-    sizes = np.array([n for n, _ in played], dtype=float)
-    ends = np.concatenate(([0.0], np.cumsum(sizes)))
-    values = [evaluate(cmdp, policy) for _, policy in played]
-    missed = np.array([cmdp.rho - cmdp.signs * x.w for x in values]).reshape(len(played), cmdp.N).T
-    tolerance = np.zeros(cmdp.N) if best is None else best.tolerance
-    unsafe = (missed > tolerance[:, None]).any(axis=0).astype(float)
-
-    def summed(rate: FloatArray) -> FloatArray:
-        line: FloatArray = np.interp(read, ends, np.concatenate(([0.0], np.cumsum(rate * sizes))))
-        return line
-
-    def rows(table: FloatArray) -> FloatArray:
-        return np.array([summed(row) for row in table]).reshape(cmdp.N, len(read))
-
-    curves = {
-        "violation": rows(missed),
-        "strong_violation": rows(np.maximum(missed, 0.0)),
-        "unsafe_episodes": summed(unsafe),
-    }
-    if best is not None:
-        lost = np.array([best.value - x.v for x in values])
-        curves |= {"regret": summed(lost), "strong_regret": summed(np.maximum(lost, 0.0))}
-    return curves
-
-
-def _realised(cmdp: CMDP, best: Solution | None, earned: FloatArray | None, read: FloatArray) -> Curves:
-    """Curves of the observed totals."""
-    if earned is None:
-        return {}
-    at = read.astype(int) - 1
-    missed = np.cumsum(cmdp.rho - cmdp.signs * earned[:, 1:], axis=0)[at].T
-    curves = {"realised_violation": missed.reshape(cmdp.N, len(read))}
-    if best is not None:
-        curves["realised_regret"] = np.cumsum(best.value - earned[:, 0])[at]
-    return curves

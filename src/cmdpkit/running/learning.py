@@ -33,7 +33,7 @@ from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.running.active import Progress
 from cmdpkit.running.playing import Report, in_threads, keep, play
-from cmdpkit.running.request import Asked, Request, Stop, check_parameters, length_of, stop_rule
+from cmdpkit.running.request import Asked, Request, Stop, length_of, stop_rule
 from cmdpkit.running.worlds import World, world_of
 from cmdpkit.simulate.simulator import Noise
 
@@ -146,7 +146,6 @@ def learn_many(
     >>> [record.run.seed for record in records]
     [0, 1]
     """
-    check_parameters(params)
     world = world_of(env, None, noise, bounds, renormalise=renormalise)
     until = stop if more is None else more
     asked = Request.of(

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -111,10 +111,7 @@ def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> 
 # -- When a run of unknown length stops: after a number of episodes, steps or seconds, or by its certificate.
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # units of time
-TIME = re.compile(rf"([0-9.]+(?:e[0-9]+)?) ?({'|'.join(SECONDS)})")
-NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
-WIDTH = re.compile(rf"width ?= ?{NUMBER}")
-GAP = re.compile(rf"gap ?= ?{NUMBER} ?(%?)")
+RULE = re.compile(r"(?:(width|gap) ?= ?)?((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?) ?(s|min|h|%)?")
 EXPECTED = (
     'a number of episodes or steps, a time such as "60s" or "2h", "certified", "width=0.1", "gap=0.05" (or "gap=1%"), '
     "or a function"
@@ -139,25 +136,25 @@ def stop_of(asked: Asked) -> Stop:
     """The rule that a user asks for; see `cmdpkit.learn`."""
     if callable(asked):
         return Stop(rule=asked)
-    if not isinstance(asked, str):
-        if not is_int(asked) or asked < 1:
-            raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}; a number must be whole and at least 1")
+    if is_int(asked):
         return Stop(length=check_length("stop", asked))
-    text = asked.strip()
+    text = asked.strip() if isinstance(asked, str) else ""
     if text == "certified":
         return Stop(rule=is_certified, certified=True, proved=True)
-    time, width, gap = TIME.fullmatch(text), WIDTH.fullmatch(text), GAP.fullmatch(text)
-    if time is not None:
-        return Stop(seconds=_positive(asked, time[1]) * SECONDS[time[2]])
-    if width is not None:
-        return Stop(rule=narrower_than(_positive(asked, width[1])), proved=True)
-    if gap is not None:
-        size = _positive(asked, gap[1])
-        return Stop(rule=is_optimal, certified=True, proved=True, gap=(size / 100, True) if gap[2] else (size, False))
-    episodes = _number(text)
-    if episodes is None or not episodes.is_integer() or episodes < 1:
-        raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}")
-    return Stop(length=check_length("stop", int(episodes)))
+    found = RULE.fullmatch(text)
+    what, number, unit = found.groups() if found else (None, 0, None)
+    x = float(number)
+    if 0 < x < math.inf:
+        if what is None and unit in SECONDS:
+            return Stop(seconds=x * SECONDS[unit])
+        if what is None and unit is None and x.is_integer():
+            return Stop(length=check_length("stop", int(x)))
+        if what == "width" and unit is None:
+            return Stop(rule=narrower_than(x), proved=True)
+        if what == "gap" and unit in (None, "%"):
+            gap = (x / 100, True) if unit else (x, False)
+            return Stop(rule=is_optimal, certified=True, proved=True, gap=gap)
+    raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}; numbers are above 0, and whole where they count")
 
 
 def is_certified(at: Progress) -> bool:
@@ -198,21 +195,6 @@ def narrower_than(width: float) -> Callable[[Progress], bool]:
     return narrow
 
 
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _positive(asked: str, text: str) -> float:
-    number = _number(text)
-    if number is None or number <= 0:
-        raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}, with a number above 0")
-    return number
-
-
 # These are settings of `learn`, of experiment files or of the command line, or facts that the world tells an algorithm.
 # fmt: off
 RESERVED = frozenset({
@@ -223,28 +205,15 @@ RESERVED = frozenset({
 # fmt: on
 
 
-class Place(Protocol):
-    """What the identity of a run needs to know about where it is played; every `World` has it."""
+@dataclass(frozen=True, eq=False)
+class Place:
+    """What the identity of a run needs to know about where it is played; a `World` has it, too."""
 
-    @property
-    def name(self) -> str:
-        """Its name in records."""
-
-    @property
-    def criterion(self) -> str:
-        """What is judged there: "horizon", "average", "discounted" or "total"."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of everything that defines it."""
-
-    @property
-    def bounds(self) -> Mapping[str, float]:
-        """The bounds that the user changed, by constraint."""
-
-    @property
-    def noise(self) -> Noise:
-        """How rewards and utilities are drawn."""
+    name: str  # its name in records
+    criterion: str  # what is judged there: "horizon", "average", "discounted" or "total"
+    fingerprint: str  # a digest of everything that defines it
+    bounds: Mapping[str, float]  # the bounds that the user changed, by constraint
+    noise: Noise  # how rewards and utilities are drawn
 
 
 @dataclass(frozen=True)
@@ -266,14 +235,16 @@ class Request:
         episodes: int | None = None,
         steps: int | None = None,
         stop: Asked | None = None,
-        seed: int = 0,
-        preset: str | None = None,
         baseline: Policy | None = None,
         baseline_utility: ArrayLike | None = None,
-        readings: Iterable[int] = (),
+        preset: str | None = None,
         params: Mapping[str, Scalar] | None = None,
+        **of_run: Any,
     ) -> Request:
-        """The request that a user states in the words of `cmdpkit.learn`; raises CmdpkitError if it makes no sense."""
+        """The request that a user states in the words of `cmdpkit.learn`; raises CmdpkitError if it makes no sense.
+
+        What is not named here is an argument of `run_of`.
+        """
         kind = resolve(algo, world.criterion)
         given = baseline is not None or baseline_utility is not None
         safe = known_safe(world, baseline, baseline_utility) if given else None
@@ -288,7 +259,7 @@ class Request:
         if until is not None and until.certified:
             has = hasattr(kind.presets.get(preset or kind.default_preset()), "certified")
             settings = {"certified": True, **settings} if has else settings
-        run = run_of(world, kind, length, seed=seed, preset=preset, baseline=safe, readings=readings, params=settings)
+        run = run_of(world, kind, length, baseline=safe, preset=preset, params=settings, **of_run)
         return cls(run, world, kind, safe, until)
 
     def with_seed(self, seed: int) -> Request:
@@ -298,7 +269,7 @@ class Request:
 
 
 def run_of(
-    place: Place,
+    place: World | Place,
     kind: type[Learner],
     length: int | None,
     *,

@@ -241,36 +241,29 @@ def world_of(
     ``env`` is a model, its name or its file, a Gymnasium environment, the name of a function that makes one of these
     ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
-    if isinstance(env, (str, CMDP)):
-        made = build(env, renormalise=renormalise) if isinstance(env, str) else env
-        if isinstance(made, CMDP):
-            if constraints is not None:
-                raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
-            name = env if isinstance(env, str) else "model"
-            return model_world(made.with_bounds(**(bounds or {})), name, noise, bounds)
-    if isinstance(env, FunctionModel):
-        if constraints is not None or noise != "none":
-            raise CmdpkitError(
-                "a model by functions has its own constraints, and its signals are not drawn: leave constraints and "
-                "noise out"
-            )
-        from cmdpkit.running.gym.world import function_world
-
-        return function_world(env.with_bounds(**(bounds or {})))
+    made, changed = build(env, renormalise=renormalise) if isinstance(env, str) else env, dict(bounds or {})
+    if constraints is not None and isinstance(made, CMDP | FunctionModel):
+        raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
+    if isinstance(made, CMDP):
+        return model_world(made.with_bounds(**changed), env if isinstance(env, str) else "model", noise, changed)
     if noise != "none":
-        raise CmdpkitError(f"noise is {noise!r}, but only a model can be simulated with noise")
+        raise CmdpkitError(f"noise is {noise!r}, but only a CMDP can be simulated with noise")
     from cmdpkit.running.gym import GymWorld
-    from cmdpkit.running.gym.world import GymRecipe
+    from cmdpkit.running.gym.world import GymRecipe, function_world
 
     if isinstance(env, str):
         limits = None if constraints is None else tuple(constraints)
-        return GymRecipe(env, constraints=limits, bounds=tuple((bounds or {}).items())).make(made)
+        return GymRecipe(env, constraints=limits, bounds=tuple(changed.items())).make(made)
+    if isinstance(env, FunctionModel):
+        return function_world(env.with_bounds(**changed))
     if bounds:
         raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
-    if constraints is not None and isinstance(env, World | GymRecipe):
+    if not isinstance(env, World | GymRecipe):
+        return GymWorld(env, constraints)
+    if constraints is not None:
         raise CmdpkitError("a world or a recipe has constraints of its own; leave constraints out")
-    if isinstance(env, GymRecipe):
-        if renormalise:
-            raise CmdpkitError("renormalise is for model files, and this is the recipe of an environment; leave it out")
-        return env.make()
-    return env if isinstance(env, World) else GymWorld(env, constraints)
+    if isinstance(env, World):
+        return env
+    if renormalise:
+        raise CmdpkitError("renormalise is for model files, and this is the recipe of an environment; leave it out")
+    return env.make()

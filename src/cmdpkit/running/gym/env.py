@@ -336,6 +336,11 @@ class Numbers(NamedTuple):
     size: int  # how many there are
     first: int  # the smallest
 
+    @property
+    def all(self) -> range:
+        """The numbers."""
+        return range(self.first, self.first + self.size)
+
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any], what: str) -> Numbers:
         """The observation or action space of an environment."""

@@ -11,14 +11,15 @@ scales and checks its signals, and another one learns from them. `ByStep` is for
 Everything that an environment returns is converted strictly. Gymnasium promises a whole number as the observation of a
 `Discrete` space, a number as the reward and truth values for the end of an episode. Python would silently convert much
 more: 1.7 or "1" to state 1, and the text "False" to true. The functions here refuse that with a TypeError, and
-`complaint` explains to the user what is wrong.
+`answer_of` explains to the user what is wrong.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -33,8 +34,10 @@ from cmdpkit.model.tolerances import OUT_OF_RANGE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import is_int
 from cmdpkit.running.gym.env import Numbers
-from cmdpkit.running.gym.periods import Periods
+from cmdpkit.running.gym.periods import BLOCK
 from cmdpkit.simulate.random import Stream, uniform
+
+Converted = TypeVar("Converted")
 
 # -- Strict conversion of what an environment returns.
 
@@ -76,66 +79,83 @@ def flag(x: Any) -> bool:
     return bool(array)
 
 
-def costs(info: Mapping[str, Any], N: int) -> NDArray[Any]:
-    """The costs of N constraints, as numbers [N]: ``info["cost"]``, or for several ``info["costs"]`` if there is one.
-
-    For one constraint, a single number is accepted too.
-    """
-    array = np.asarray(info["costs" if N > 1 and "costs" in info else "cost"])
+def costs(x: Any, N: int) -> NDArray[Any]:
+    """The costs of N constraints, as numbers [N]; for one constraint, a single number is accepted too."""
+    array = np.asarray(x)
     if array.dtype.kind not in "biuf" or (array.shape != (N,) and not (N == 1 and array.shape == ())):
         raise TypeError("not the costs")
-    return array
+    return array.reshape(N)
 
 
-def complaint(result: Any, N: int) -> str:
-    """What is wrong with the answer of a step, for N constraints."""
+def _key(info: Mapping[str, Any], N: int) -> str:
+    """Where the costs of N constraints are: under "cost", or for several under "costs" if that is there."""
+    return "costs" if N > 1 and "costs" in info else "cost"
+
+
+class Answer(NamedTuple):
+    """What a step has returned."""
+
+    state: int  # counting from 0
+    reward: float
+    costs: FloatArray  # [N]
+    over: bool  # whether the episode has ended
+    info: Mapping[str, Any]
+
+
+def step_of(place: str, env: gymnasium.Env[Any, Any], a: int, states: Numbers, N: int | None) -> Answer:
+    """Take a step and convert what it returns; RunFailed says what went wrong."""
+    return answer_of(place, _called(place, f"env.step({a})", partial(env.step, a)), states, N)
+
+
+def answer_of(place: str, result: Any, states: Numbers, N: int | None) -> Answer:
+    """What a step has returned, for N constraints, or as many as there are costs; RunFailed says what is wrong."""
     expected = "(obs, reward, terminated, truncated, info)"
     if not isinstance(result, tuple | list):
-        return f"env.step returned {quoted(result)}, expected {expected}"
+        raise RunFailed(f"{place}: env.step returned {quoted(result)}, expected {expected}")
     if len(result) != 5:
         advice = "; cmdpkit.gym.CostFromStep takes the cost out of six" if len(result) == 6 else ""
-        return f"expected {expected}, got {len(result)} values{advice}: {quoted(result)}"
+        raise RunFailed(f"{place}: expected {expected}, got {len(result)} values{advice}: {quoted(result)}")
     obs, reward, terminated, truncated, info = result
-    if _refused(real, reward):
-        advice = "; cmdpkit.gym.CostFromReward splits a vector" if _has_axes(reward) else ""
-        return f"the reward is {quoted(reward)}, expected a number{advice}"
-    for name, value in (("terminated", terminated), ("truncated", truncated)):
-        if _refused(flag, value):
-            return f"{name} is {quoted(value)}, expected True or False"
-    if _refused(whole, obs):
-        return f"the observation is {quoted(obs)}, expected a whole number, as the observation space is Discrete"
+    advice = "; cmdpkit.gym.CostFromReward splits a vector" if isinstance(reward, np.ndarray | tuple | list) else ""
+    earned = _strict(place, "the reward", real, reward, f"a number{advice}")
+    ends = (("terminated", terminated), ("truncated", truncated))
+    over = [_strict(place, name, flag, x, "True or False") for name, x in ends]
+    state = _state(place, "observation", obs, states)
     if not isinstance(info, Mapping):
-        return f'info is {quoted(info)}, expected a dict with a "cost"'
-    key = "costs" if N > 1 and "costs" in info else "cost"
-    if key not in info:
-        return f'info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one'
-    return f'info["{key}"] is {quoted(info[key])}, expected {"a number" if N == 1 else f"{N} numbers"}'
+        raise RunFailed(f'{place}: info is {quoted(info)}, expected a dict with a "cost"')
+    if N is None:
+        N = next((int(np.size(info[key])) for key in ("costs", "cost") if key in info), 0)
+    key = _key(info, N)
+    if N and key not in info:
+        raise RunFailed(f'{place}: info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one')
+    rule = "a number" if N == 1 else f"{N} numbers"
+    told = _strict(place, f'info["{key}"]', partial(costs, N=N), info[key], rule) if N else np.zeros(0)
+    return Answer(state, earned, told, any(over), info)
 
 
-def reset_complaint(result: Any) -> str:
-    """What is wrong with the answer of a reset."""
+def reset_of(place: str, env: gymnasium.Env[Any, Any], states: Numbers, **seed: Any) -> tuple[int, Any]:
+    """Begin an episode: its first state, counting from 0, and info; RunFailed says what went wrong."""
+    result = _called(place, "env.reset", partial(env.reset, **seed))
     if not isinstance(result, tuple | list) or len(result) != 2:
-        return f"env.reset returned {quoted(result)}, expected (obs, info)"
-    found = quoted(result[0])
-    return f"the first observation is {found}, expected a whole number, as the observation space is Discrete"
+        raise RunFailed(f"{place}: env.reset returned {quoted(result)}, expected (obs, info)")
+    return _state(place, "first observation", result[0], states), result[1]
 
 
-def _refused(check: Any, value: Any) -> bool:
+def _state(place: str, what: str, obs: Any, states: Numbers) -> int:
+    s = _strict(place, f"the {what}", whole, obs, "a whole number, as the observation space is Discrete") - states.first
+    if not 0 <= s < states.size:
+        raise RunFailed(f"{place}: {what} {obs} is not in the observation space")
+    return s
+
+
+def _strict(place: str, what: str, convert: Callable[[Any], Converted], x: Any, rule: str) -> Converted:
     try:
-        check(value)
-    except Exception:  # a user's class may raise anything
-        return True
-    return False
+        return convert(x)
+    except Exception as error:  # a user's class may raise anything
+        raise RunFailed(f"{place}: {what} is {quoted(x)}, expected {rule}") from error
 
 
-def _has_axes(x: Any) -> bool:
-    try:
-        return np.ndim(x) > 0
-    except Exception:
-        return False
-
-
-EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the next
+EPISODES_PER_SEED = BLOCK  # episodes from one call of reset with a seed to the next
 FAILURES = (Exception, SystemExit)  # of an environment; one that exits must not end the program as if all was well
 MAX_EXCEPTION = 200  # characters of an exception of an environment that a message shows
 
@@ -186,32 +206,27 @@ class GymPlayer:
             try:
                 result = step(a + first_action)
             except FAILURES as error:
-                place = f"episode {k + 1}, step {h + 1}"
-                raise _env_raised(place, f"env.step({a + first_action})", error) from error
+                raise _env_raised(_at(k, h), f"env.step({a + first_action})", error) from error
             try:
                 obs, reward, terminated, truncated, info = result
                 flat[h * width] = reward if type(reward) is float else real(reward)
                 if width == 2 and type(info["cost"]) is float:
                     flat[h * width + 1] = info["cost"]
                 elif width > 1:
-                    self.raw[h, 1:] = costs(info, width - 1)
+                    self.raw[h, 1:] = costs(info[_key(info, width - 1)], width - 1)
                 over = terminated if type(terminated) is bool else flag(terminated)
                 over |= truncated if type(truncated) is bool else flag(truncated)
                 s = (obs if type(obs) is int else whole(obs)) - first
+                if not 0 <= s < size:
+                    raise ValueError("not in the observation space")
             except Exception as error:  # only what the environment returned is touched here
-                raise RunFailed(f"episode {k + 1}, step {h + 1}: {complaint(result, width - 1)}") from error
+                answer_of(_at(k, h), result, self.problem.states, width - 1)  # says what is wrong
+                raise _env_raised(_at(k, h), "what env.step returned", error) from error  # only if it looks right now
             h += 1
             over = over or h == H
-            if not 0 <= s < size:
-                raise RunFailed(f"episode {k + 1}, step {h}: observation {obs} is not in the observation space")
         self.lengths[k % EPISODES_PER_SEED] = h
         self._settle(k, h)
         learner.end(*self._arrays[k % EPISODES_PER_SEED])
-
-    def count(self, periods: Periods, k: int) -> None:
-        """Have the episodes counted that were played up to number k and are not counted yet."""
-        first = k - 1 - (k - 1) % EPISODES_PER_SEED  # of the block
-        periods.count(self.states, self.actions, self.lengths, self.signals, first, k)
 
     def unit(self, k: int, h: int) -> FloatArray:
         """Reward and utilities of step h of the episode that is being played, [1+N] in unit scale."""
@@ -237,38 +252,20 @@ class GymPlayer:
             for h in range(self.lengths[j % EPISODES_PER_SEED]):
                 if s != self.states[j % EPISODES_PER_SEED, h]:
                     raise CmdpkitError(
-                        f"episode {j + 1}, step {h + 1}: played again with the same seed and actions, the environment "
+                        f"{_at(j, h)}: played again with the same seed and actions, the environment "
                         "is in another state than before; a run in it cannot be resumed"
                     )
-                s = self._replayed_step(j, h)
+                action = int(self.actions[j % EPISODES_PER_SEED, h]) + self.problem.actions.first
+                s = step_of(_at(j, h), self.env, action, self.problem.states, len(self.problem.constraints)).state
 
     def _reset(self, k: int) -> int:
         """Reset the environment for episode k, and return the first state."""
         block, i = divmod(k, EPISODES_PER_SEED)
-        seed: dict[str, Any] = {}
+        seed: dict[str, int] = {}
         if i == 0:
             words = np.random.SeedSequence([int(x) for x in self.root], spawn_key=(block,))
             seed = {"seed": int(words.generate_state(1)[0])}
-        result = called(f"episode {k + 1}", "env.reset", lambda: self.env.reset(**seed))
-        try:
-            obs, _ = result if isinstance(result, tuple | list) else ()
-            s = whole(obs) - self.problem.states.first
-        except Exception as error:
-            raise RunFailed(f"episode {k + 1}: {reset_complaint(result)}") from error
-        if not 0 <= s < self.problem.states.size:
-            raise RunFailed(f"episode {k + 1}: first observation {obs} is not in the observation space")
-        return s
-
-    def _replayed_step(self, k: int, h: int) -> int:
-        """Play step h of episode k a second time, and return the next state."""
-        a = int(self.actions[k % EPISODES_PER_SEED, h]) + self.problem.actions.first
-        result = called(f"episode {k + 1}, step {h + 1}", f"env.step({a})", lambda: self.env.step(a))
-        try:
-            obs, *_ = result
-            return whole(obs) - self.problem.states.first
-        except Exception as error:
-            said = complaint(result, len(self.problem.constraints))
-            raise RunFailed(f"episode {k + 1}, step {h + 1}: {said}") from error
+        return reset_of(f"episode {k + 1}", self.env, self.problem.states, **seed)[0]
 
     def _settle(self, k: int, t: int) -> None:
         """Scale, check and add up the signals of the t steps played, and fill in the rest of the episode."""
@@ -284,12 +281,17 @@ class GymPlayer:
         what = "the reward" if n == 0 else f"the cost {self.problem.constraints[n - 1].name!r}"
         remedy = "reward_range=(low, high)" if n == 0 else "cost_ranges=[(low, high), ...]"
         return (
-            f"episode {k + 1}, step {h + 1}: {what} is {float(self.raw[h, n])!r}, outside its range {limits[0]:g} .. "
+            f"{_at(k, h)}: {what} is {float(self.raw[h, n])!r}, outside its range {limits[0]:g} .. "
             f"{limits[1]:g}; give GymWorld the right one, {remedy}"
         )
 
 
-def called(place: str, what: str, call: Callable[[], Any]) -> Any:
+def _at(k: int, h: int) -> str:
+    """A step in words, which counts from 1."""
+    return f"episode {k + 1}, step {h + 1}"
+
+
+def _called(place: str, what: str, call: Callable[[], Any]) -> Any:
     """What an environment answers to a call; an exception of it is told with its place."""
     try:
         return call()

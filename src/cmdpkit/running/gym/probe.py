@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -15,7 +14,7 @@ from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import check_length, check_seed
 from cmdpkit.running.gym.env import CMDPEnv, Numbers, Range, declared_ranges, limits
-from cmdpkit.running.gym.episodes import called, complaint, costs, flag, real, reset_complaint, whole
+from cmdpkit.running.gym.episodes import reset_of, step_of
 from cmdpkit.running.gym.world import GymWorld
 
 GUESS = (0.0, 1.0)  # proposed for a signal that was 0 at every step, and of which nothing is declared
@@ -73,9 +72,10 @@ class Probe:
 
     def _call(self) -> str:
         bounds = ", ".join(f'at_most("cost {i + 1}", ...)' for i in range(len(self.costs)))
-        ranges = f", cost_ranges={_code(list(self.cost_ranges))}" if self.costs else ""
+        reward, *costs = (f"({low:g}, {high:g})" for low, high in (self.reward_range, *self.cost_ranges))
+        ranges = f", cost_ranges=[{', '.join(costs)}]" if costs else ""
         return (
-            f"GymWorld(env, [{bounds}], horizon={self.horizon}, reward_range={_code(self.reward_range)}{ranges}), "
+            f"GymWorld(env, [{bounds}], horizon={self.horizon}, reward_range={reward}{ranges}), "
             "or probe(env).world([...])"
         )
 
@@ -105,103 +105,74 @@ def probe(env: gymnasium.Env[Any, Any], episodes: int = 100, *, longest: int = 1
     check_length("longest", longest, 1_000_000_000)
     check_seed(seed)
     states, actions = Numbers.of(env, "observation"), Numbers.of(env, "action")
-    played = _Played(env, states, actions, np.random.default_rng(seed))
+    rng, N = np.random.default_rng(seed), None
+    met, lengths, unfinished, signals = set[int](), list[int](), 0, list[list[float]]()
     for k in range(episodes):
-        played.episode(k, longest, {"seed": seed} if k == 0 else {})
-    horizon, notes = _horizon(env, played, longest)
-    table = np.array(played.signals)
+        s, info = reset_of(f"episode {k + 1}", env, states, **({"seed": seed} if k == 0 else {}))
+        met.add(s)
+        for h in range(1, longest + 1):
+            place = f"episode {k + 1}, step {h}"
+            answer = step_of(place, env, _random_action(env, actions, info, rng), states, N)
+            N, info = len(answer.costs), answer.info
+            met.add(answer.state)
+            signals.append([answer.reward, *answer.costs.tolist()])
+            if not np.isfinite(signals[-1]).all():
+                told = quoted(signals[-1])
+                raise CmdpkitError(f"{place}: reward and costs are {told}, expected finite numbers")
+            if answer.over:
+                break
+        else:
+            unfinished += 1
+        lengths.append(h)
+    horizon, note = _horizon(env, lengths, unfinished, longest)
+    notes, table = [note], np.array(signals)
     seen = [(float(low), float(high)) for low, high in zip(table.min(axis=0), table.max(axis=0), strict=True)]
-    if not played.N:
+    if not N:
         notes.append('info has no "cost", so nothing can be bounded; cmdpkit.gym.WithCost adds one.')
-    if len(played.met) < states.size:
-        missing = f"{states.size - len(played.met):,} of {states.size:,}"
+    if len(met) < states.size:
+        missing = f"{states.size - len(met):,} of {states.size:,}"
         notes.append(f"States that were not met: {missing}. Their rewards and costs are not known.")
     declared = declared_ranges(env, len(seen) - 1)
-    proposed = [_proposed(ends, known) for ends, known in zip(seen, declared, strict=True)]
     for what, ends, known in zip(("reward", *["cost"] * (len(seen) - 1)), seen, declared, strict=True):
         if ends == (0.0, 0.0) and known is None:
             notes.append(f"The {what} was 0 at every step, so its range is a guess: what earns or costs was never met.")
+    reward_range, *cost_ranges = (_proposed(ends, known) for ends, known in zip(seen, declared, strict=True))
     return Probe(
         env=env,
         name=env.spec.id if env.spec is not None else type(env.unwrapped).__name__,
         episodes=episodes,
         steps=len(table),
         states=states.size,
-        seen=len(played.met),
-        lengths=tuple(played.lengths),
-        unfinished=played.unfinished,
+        seen=len(met),
+        lengths=tuple(lengths),
+        unfinished=unfinished,
         rewards=seen[0],
         costs=tuple(seen[1:]),
         horizon=horizon,
-        reward_range=proposed[0],
-        cost_ranges=tuple(proposed[1:]),
+        reward_range=reward_range,
+        cost_ranges=tuple(cost_ranges),
         notes=tuple(notes),
     )
 
 
-class _Played:
-    """Episodes of random actions, and the observations made in them."""
-
-    def __init__(self, env: Any, states: Numbers, actions: Numbers, rng: np.random.Generator) -> None:
-        self.env, self.states, self.actions, self.rng = env, states, actions, rng
-        self.signals: list[list[float]] = []  # reward and costs of every step
-        self.N: int | None = None  # how many costs there are, known after the first step
-        self.met: set[int] = set()  # states
-        self.lengths: list[int] = []  # steps of each episode
-        self.unfinished = 0  # episodes that were cut
-
-    def episode(self, k: int, longest: int, seed: dict[str, int]) -> None:
-        result = called(f"episode {k + 1}", "env.reset", partial(self.env.reset, **seed))
-        try:
-            obs, info = result
-            self._meet(whole(obs))
-        except Exception as error:
-            raise CmdpkitError(f"episode {k + 1}: {reset_complaint(result)}") from error
-        for h in range(1, longest + 1):
-            a = self._action(info)
-            place = f"episode {k + 1}, step {h}"
-            result = called(place, f"env.step({a})", partial(self.env.step, a))
-            try:
-                obs, reward, terminated, truncated, info = result
-                if self.N is None:
-                    self.N = next((int(np.size(info[key])) for key in ("costs", "cost") if key in info), 0)
-                told = [real(reward), *np.ravel(costs(info, self.N) if self.N else ()).tolist()]
-                ended = flag(terminated) or flag(truncated)
-                self._meet(whole(obs))
-            except Exception as error:
-                raise CmdpkitError(f"{place}: {complaint(result, self.N or 0)}") from error
-            if not np.isfinite(told).all():
-                raise CmdpkitError(f"{place}: reward and costs are {quoted(told)}, expected finite numbers")
-            self.signals.append(told)
-            if ended:
-                break
-        else:
-            self.unfinished += 1
-        self.lengths.append(h)
-
-    def _meet(self, obs: int) -> None:
-        if not 0 <= obs - self.states.first < self.states.size:
-            raise ValueError(f"observation {obs} is not in the observation space")
-        self.met.add(obs)
-
-    def _action(self, info: Any) -> int:
-        """A random action; a model made into an environment has a mask of those that exist."""
-        if isinstance(self.env.unwrapped, CMDPEnv):
-            return int(self.rng.choice(np.flatnonzero(info["action_mask"])))
-        return self.actions.first + int(self.rng.integers(self.actions.size))
+def _random_action(env: Any, actions: Numbers, info: Any, rng: np.random.Generator) -> int:
+    """A random action; a model made into an environment has a mask of those that exist."""
+    if isinstance(env.unwrapped, CMDPEnv):
+        return int(rng.choice(np.flatnonzero(info["action_mask"])))
+    return actions.first + int(rng.integers(actions.size))
 
 
-def _horizon(env: Any, played: _Played, longest: int) -> tuple[int, list[str]]:
-    """The time limit of the environment, or a round number of steps within which all episodes have ended."""
+def _horizon(env: Any, lengths: list[int], unfinished: int, longest: int) -> tuple[int, str]:
+    """The time limit of the environment, or a round number of steps within which all episodes ended, and a note."""
     declared = limits(env)
     if declared:
-        return min(declared), [f"The horizon is the time limit of the environment, {min(declared):,} steps."]
-    if played.unfinished:
-        return longest, [
-            f"{played.unfinished:,} of {len(played.lengths):,} episodes had not ended after {longest:,} steps: choose "
-            "a horizon by what you want to know, not by this proposal."
-        ]
-    return math.ceil(_round_up(max(played.lengths))), ["The horizon is the longest episode, rounded up."]
+        return min(declared), f"The horizon is the time limit of the environment, {min(declared):,} steps."
+    if unfinished:
+        return longest, (
+            f"{unfinished:,} of {len(lengths):,} episodes had not ended after {longest:,} steps: choose a horizon by "
+            "what you want to know, not by this proposal."
+        )
+    return math.ceil(_round_up(max(lengths))), "The horizon is the longest episode, rounded up."
 
 
 def _proposed(seen: Range, declared: Range | None) -> Range:
@@ -227,10 +198,3 @@ def _round_up(x: float) -> float:
 
 def _told(ends: Range) -> str:
     return " .. ".join(f"{x:.6g}" for x in ends)
-
-
-def _code(x: Any) -> str:
-    """Ranges as a program writes them, without needless digits."""
-    if isinstance(x, list):
-        return f"[{', '.join(map(_code, x))}]"
-    return f"({', '.join(f'{end:g}' for end in x)})"

@@ -26,7 +26,7 @@ from cmdpkit.model.validate import action_mask, index_of
 from cmdpkit.records.code import code_digest
 from cmdpkit.running.gym.env import CMDPEnv, FunctionEnv, Numbers, Range, WithCost, cost_scales, reward_scale, steps
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
-from cmdpkit.running.gym.periods import Periods
+from cmdpkit.running.gym.periods import PeriodRows, Periods
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter
 from cmdpkit.simulate.random import Stream
@@ -61,9 +61,7 @@ class GymWorld(World):
     """
 
     meter: Meter
-    growing = tuple(
-        f"periods/{name}" for name in ("keys", "table", "new_keys", "new_signals")
-    )  # arrays of a state that have any length
+    growing = tuple(f"periods/{name}" for name in PeriodRows._fields)
 
     def __init__(
         self,
@@ -90,6 +88,9 @@ class GymWorld(World):
         ranges = None if cost_ranges is None else list(cost_ranges)
         self.scales = (reward_scale(env, reward_range), *cost_scales(env, ranges, self.constraints))
         self.problem = GymProblem(H, states, actions, self.constraints, self.scales)
+        self.names: tuple[Sequence[Any], Sequence[Any]] = (  # of states and actions
+            (states.all, actions.all) if self.cmdp is None else (self.cmdp.states, self.cmdp.action_names)
+        )
         self.allowed = _allowed(allowed, self.cmdp, self.problem)
         # An observation is the state, so an environment does not depend on the step unless its owner says so.
         known = True if self.cmdp is None else is_stationary(self.cmdp)
@@ -146,7 +147,8 @@ class GymWorld(World):
             self.player.episode(k, driven, rng)
             self.meter.clock[EPISODES] += 1
             if (k + 1) % EPISODES_PER_SEED == 0 or k + 1 == done + n:
-                self.player.count(self.periods, k + 1)
+                player = self.player
+                self.periods.count(player.states, player.actions, player.lengths, player.signals, k + 1)
 
     def change(self) -> tuple[int, str] | None:
         """As in `World`, from what followed the same action in the same state in earlier and later episodes."""
@@ -164,12 +166,8 @@ class GymWorld(World):
         found = change_of(compared_groups(seen), seen)
         if found is None:
             return None
-        signs = np.array([1.0, *(c.sign for c in self.constraints)])
-        before, after = (
-            signs * [scale.total_from_unit(x, H) for scale, x in zip(scales, totals, strict=True)]
-            for totals in (found.before, found.after)
-        )
-        episode = self.periods.first_of(found.split)
+        before, after = (self._earned(totals[:, None])[:, 0] for totals in (found.before, found.after))
+        episode = found.split * self.periods.length + 1  # the first of its period, counting from 1
         places = [self._place(cell) for cell in found.cells]
         note = told(found._replace(before=before, after=after), f"episode {episode:,}", places, ["reward", *names])
         return episode, (
@@ -183,25 +181,13 @@ class GymWorld(World):
         if cell == START:
             return "the beginning of an episode"
         t, s, a = (int(x) for x in np.unravel_index(cell, self.periods.shape))
-        states, actions = self.problem.states, self.problem.actions
-        state, action = states.first + s, actions.first + a
-        named = (state, action) if self.cmdp is None else (self.cmdp.states[s], self.cmdp.action_names[a])
+        states, actions = self.names
         at = f" at step {t + 1}" if self.periods.shape[0] > 1 else ""
-        return f"action {quoted(named[1])} in state {quoted(named[0])}{at}"
+        return f"action {quoted(actions[a])} in state {quoted(states[s])}{at}"
 
     def policy(self, pi: FloatArray) -> Policy:
         """The policy for the environment's observations, with the names of the model or else with numbers."""
-        states, actions = self.problem.states, self.problem.actions
-        if self.cmdp is not None:
-            return Policy.of(self.cmdp, pi[:, : states.size])
-        if isinstance(self.player.env, FunctionEnv):
-            model = self.player.env.model
-            return Policy(pi[:, : states.size], [model.state(s) for s in range(model.S)], model.action_names)
-        return Policy(
-            pi[:, : states.size],
-            [states.first + s for s in range(states.size)],
-            [actions.first + a for a in range(actions.size)],
-        )
+        return Policy(pi[:, : self.problem.states.size], *self.names)
 
     def table(self, policy: Policy) -> FloatArray:
         """pi [H, S+1, A] of a policy for the environment's observations; in the extra state there is one action."""
@@ -224,6 +210,10 @@ class GymWorld(World):
             sums[...] = 0.0
             player.episode(k, fixed, rng)
             totals[:, k] = sums
+        return self._earned(totals)
+
+    def _earned(self, totals: FloatArray) -> FloatArray:
+        """Totals [1+N, n] of episodes in the user's units and sense, from those in unit scale."""
         signs = np.array([1.0, *(c.sign for c in self.constraints)])
         earned: FloatArray = signs[:, None] * (totals * self.meter.scale[:, :1] + self.meter.scale[:, 1:])
         return earned
@@ -267,6 +257,7 @@ def function_world(model: FunctionModel) -> GymWorld:
     env = FunctionEnv(model)
     world = GymWorld(env, model.constraints, allowed=env.allowed, stationary=True)
     world.name, world.fingerprint = "model", env.digest
+    world.names = [model.state(s) for s in range(model.S)], model.action_names
     return world
 
 
@@ -329,18 +320,9 @@ class GymRecipe:
                 raise CmdpkitError("it is a model, which has constraints and a horizon of its own: change its bounds")
             kind = type(built).__name__
             raise CmdpkitError(f"the function returns a {kind}, expected a CMDP, a gymnasium.Env or a GymWorld")
-        world = self._around(built, self.constraints)
-        return self._around(built, self._bounded(world.constraints)) if self.bounds else world
-
-    def _around(self, env: gymnasium.Env[Any, Any], constraints: Sequence[Constraint] | None) -> GymWorld:
-        return GymWorld(
-            env, constraints, horizon=self.horizon, reward_range=self.reward_range, cost_ranges=self.cost_ranges
-        )
-
-    def _bounded(self, constraints: tuple[Constraint, ...]) -> list[Constraint]:
-        """The constraints with the bounds that were changed."""
-        changed = list(constraints)
-        for name, bound in self.bounds:
-            n = index_of("constraint", [c.name for c in constraints], name)
-            changed[n] = replace(changed[n], bound=bound)
-        return changed
+        options: Any = {name: getattr(self, name) for name in ("horizon", "reward_range", "cost_ranges")}
+        world, bounds = GymWorld(built, self.constraints, **options), dict(self.bounds)
+        for name in bounds:
+            index_of("constraint", [c.name for c in world.constraints], name)
+        changed = [replace(c, bound=bounds.get(c.name, c.bound)) for c in world.constraints]
+        return GymWorld(built, changed, **options) if bounds else world
