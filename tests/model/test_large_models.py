@@ -117,7 +117,7 @@ def test_mmap_is_refused_where_it_cannot_be(tmp_path):
         ck.load(tmp_path / "small.npz", mmap=True)
     with pytest.raises(ck.CmdpkitError, match=r"model.toml: mmap is for .npz files; `cmdpkit convert"):
         ck.load(ck.write_model(ck.load("paper/grid"), tmp_path / "model.toml"), mmap=True)
-    with pytest.raises(ck.CmdpkitError, match=r"'queue': mmap is for model files"):
+    with pytest.raises(ck.CmdpkitError, match=r"'queue' is not a file: mmap is for model files"):
         ck.load("queue", mmap=True)
 
 

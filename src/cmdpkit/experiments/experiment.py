@@ -144,7 +144,7 @@ class ExperimentEnvironment:
         for again in params.keys() & written.keys():
             raise CmdpkitError(f"params.{again} is given twice, also in {self.model!r}")
         given = {**written, **params}
-        return self.name or _text(self.model, head, given), build(head, renormalise=False, **given)
+        return self.name or _text(self.model, head, given), build(head, renormalise=False, mmap=False, **given)
 
 
 @dataclass(frozen=True, eq=False)

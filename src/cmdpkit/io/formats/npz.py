@@ -40,14 +40,9 @@ class Expected(NamedTuple):
     shape: tuple[Container[int], ...]  # for each axis, the lengths that it may have
 
 
-def inflation_limit(size: int) -> int:
-    """The number of bytes that a file of a size may inflate to."""
-    return max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size)
-
-
 def check_inflation(path: Path, size: int, total: int) -> None:
     """Refuse a file of a size that inflates to far more, because it may be made to fill the memory."""
-    if total > inflation_limit(size):
+    if total > max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size):
         raise CmdpkitError(
             f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
             "as much; if that is right, write it without compression"

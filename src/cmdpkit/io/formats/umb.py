@@ -1,4 +1,4 @@
-"""Files in the unified Markov binary format (.umb): a compressed tar archive of an index in JSON and of plain vectors.
+"""Files in the unified Markov binary format (.umb): a tar archive of an index in JSON and of plain vectors.
 
 The format is that of https://github.com/pmc-tools/umb, version 0. Vectors are little-endian: probabilities and rewards
 of their declared type, offsets and targets of 64 bits. A small archive can inflate to any size, so the bytes that come
@@ -23,14 +23,13 @@ import numpy as np
 
 import cmdpkit
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.npz import check_inflation, inflation_limit
+from cmdpkit.io.formats.npz import check_inflation
 from cmdpkit.io.formats.prism import Explicit, check_names, told_apart
 from cmdpkit.io.formats.source import check_regular
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
 FORMAT_VERSION = 0  # version of the format that is read and written
-COMPRESSION_LEVEL = 1  # gzip level; higher ones take several times as long and save little
 COMPRESSED: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by the first bytes of the file
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ": lzma.open,
@@ -185,30 +184,17 @@ def _numbers(path: Path, data: bytes, kind: Index, n: int, what: str) -> FloatAr
     if name not in BITS:
         raise CmdpkitError(f"{path}: {what} have the type {quoted(name)}, expected {', '.join(BITS)}")
     size, odd = divmod(kind.get("size", BITS[name]), 8)
-    if odd or size < 1 or len(data) != n * size:
+    if odd or size < 1 or len(data) != n * size or (name == "double" and size != 8):
         raise ValueError(f"{what} have {len(data):,} bytes, expected {n:,} numbers of {8 * size + odd} bits")
-    if name == "double" and size == 8:
-        return np.frombuffer(data, "<f8").astype(float)
-    if name in ("int", "uint") and size in (1, 2, 4, 8):
-        return np.frombuffer(data, f"<{name[0]}{size}").astype(float)
-    pieces = (data[i : i + size] for i in range(0, len(data), size))
-    if name == "rational" and size % 2 == 0:
-        halves = ((piece[: size // 2], piece[size // 2 :]) for piece in pieces)
-        return np.array([_quotient(_whole(a, True), _whole(b, False), what) for a, b in halves])
     if name == "double":
-        raise ValueError(f"{what} have {8 * size} bits, expected 64")
-    return np.array([_quotient(_whole(piece, name == "int"), 1, what) for piece in pieces])
-
-
-def _quotient(a: int, b: int, what: str) -> float:
+        return np.frombuffer(data, "<f8").astype(float)
+    top = size // 2 if name == "rational" else size  # bytes of the numerator; a whole number has no denominator
+    pieces = (data[i : i + size] for i in range(0, len(data), size))
+    pairs = ((int.from_bytes(x[:top], "little", signed=name != "uint"), x[top:]) for x in pieces)
     try:
-        return a / b
+        return np.array([a / (int.from_bytes(b, "little") if b else 1) for a, b in pairs])
     except (ZeroDivisionError, OverflowError) as error:
         raise ValueError(f"{what} have a fraction that is no finite number ({error})") from None
-
-
-def _whole(data: bytes, signed: bool) -> int:
-    return int.from_bytes(data, "little", signed=signed)
 
 
 def _actions(files: Mapping[str, bytes], system: Index, state: IntArray) -> tuple[list[Name], IntArray]:
@@ -250,26 +236,12 @@ def _initial(files: Mapping[str, bytes], system: Index, S: int) -> list[int]:
 
 
 def write(model: Explicit, file: BinaryIO) -> None:
-    """Write a model to an open file. It is compressed unless it is so regular that readers would take it for a bomb."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0) as compressed:
-        size = _archive(model, compressed)
-    if size > inflation_limit(packed.tell()):
-        _archive(model, file)
-    else:
-        file.write(packed.getbuffer())
-
-
-def _archive(model: Explicit, file: Any) -> int:
-    """Write the archive, and return how many bytes its members have."""
-    size = 0
+    """Write a model to an open file, not compressed: a regular one would shrink so much that it looks like a bomb."""
     with tarfile.open(fileobj=file, mode="w|") as archive:
         for name, data in _contents(model):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-            size += len(data) + 2 * tarfile.BLOCKSIZE
-    return size + tarfile.RECORDSIZE
 
 
 def _contents(model: Explicit) -> Iterable[tuple[str, bytes]]:
