@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,17 +16,7 @@ from cmdpkit.io.formats.controller import policy_table, python_module
 from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import Expected, read_npz, write_npz
-from cmdpkit.io.formats.source import (
-    Index,
-    Located,
-    Mistakes,
-    Written,
-    read_text,
-    reading,
-    rule_of,
-    suffix_of,
-    tolerance_of,
-)
+from cmdpkit.io.formats.source import Located, Mistakes, read_text, reading, rule_of, suffix_of, sums_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, drawn_at, index_type
@@ -35,7 +25,7 @@ from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import MAX_HORIZON, Name
+from cmdpkit.model.validate import MAX_HORIZON, Positions
 
 if TYPE_CHECKING:
     from cmdpkit.exact.solver import Solution
@@ -146,9 +136,8 @@ class _Shape(NamedTuple):
 
     head: Located
     horizon: int | None  # None if the policy is stationary
-    states: Index
-    actions: Index
-    names: tuple[Sequence[Name], Sequence[Name]]  # of states and actions
+    states: Positions
+    actions: Positions
     made_for: MadeFor | None
 
 
@@ -157,13 +146,14 @@ class _Entries(NamedTuple):
 
     place: IntArray  # [n], h * S + s
     action: IntArray  # [n]
-    p: Sequence[float]  # [n], with their decimals where they were read from text
+    p: FloatArray  # [n]
+    written: Callable[[int], float]  # the probability of an entry as it was written, with its decimals
     where: Callable[[int], Located]  # the place of an entry in the file, for messages
 
 
 def _shape(head: Located) -> _Shape:
-    names = head.at("states").names(), head.at("actions").names()
-    return _Shape(head, _steps(head), Index("state", names[0]), Index("action", names[1]), names, _made_for(head))
+    states, actions = Positions("state", head.at("states").names()), Positions("action", head.at("actions").names())
+    return _Shape(head, _steps(head), states, actions, _made_for(head))
 
 
 def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
@@ -179,35 +169,31 @@ def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
         decision = Located(path, f"decision {i}", table).table()
         decision.only((*["step"] * (shape.horizon is not None), "state", "probabilities"))
         h = decision.at("step").whole(1, shape.horizon) - 1 if shape.horizon is not None else 0
-        place = h * len(shape.states) + shape.states.find(decision.at("state").name_of(), decision, "state")
+        place = h * len(shape.states.names) + decision.position(shape.states, decision.at("state").name_of(), "state")
         decision = Located(path, _decision(shape, place), decision.value)
         if place in seen:
             decision.fail(f"given a second time; the first is in line {seen[place].line}")
         row = decision.inner("probabilities")
         seen[place] = decision
-        entries += [(place, shape.actions.find(a, row, a), row.value[a]) for a in row.probabilities()]
+        entries += [(place, row.position(shape.actions, a, a), row.value[a]) for a in row.probabilities()]
     placed, action, p = zip(*entries, strict=True) if entries else ((), (), ())
-    return _policy(path, shape, _Entries(_whole(placed), _whole(action), p, lambda i: seen[placed[i]]), cmdp)
-
-
-def _whole(numbers: Sequence[int]) -> IntArray:
-    return np.array(numbers, dtype=np.int64)
+    where, chosen = np.array(placed, dtype=np.int64), np.array(action, dtype=np.int64)
+    found = _Entries(where, chosen, np.array(p, dtype=float), p.__getitem__, lambda i: seen[placed[i]])
+    return _policy(path, shape, found, cmdp)
 
 
 def _decision(shape: _Shape, place: int) -> str:
     """What messages call the decision at a place h * S + s."""
-    h, s = divmod(place, len(shape.states))
+    h, s = divmod(place, len(shape.states.names))
     at = "" if shape.horizon is None else f" at step {h + 1}"
-    return f"decision{at} in state {quoted(shape.names[0][s])}"
+    return f"decision{at} in state {quoted(shape.states.names[s])}"
 
 
 def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
     """A policy with one line per action taken; what the head leaves out is taken from the model."""
     sheet = csv_text.parse(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
-    mistakes = Mistakes(path)
-    for i, told in sheet.broken.items():
-        mistakes.add("", None, f"{sheet.place(i)}: row: {told}")
-    mistakes.check()
+    mistakes = Mistakes(path, sheet.place)
+    sheet.note_broken(mistakes)
     if sheet.constraints:
         Located(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
     head = Located(path, "head", sheet.head)
@@ -224,48 +210,34 @@ def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
     sure = cmdp is not None and "probability" not in sheet.columns
     sheet.names_of_columns().only(columns[:-1] if sure else columns)
 
-    def probability(cell: Located) -> float:
-        p = Located(path, "row", csv_text.number(cell.value, Written, comma=sheet.comma), cell.line, key="probability")
-        if p.number() < 0:
-            p.expect(False, "at least 0")
-        return cast(float, p.value)
-
-    def step(cell: Located) -> int:
-        return Located(path, "row", csv_text.whole(cell.value), cell.line, key="step").whole(1, shape.horizon) - 1
-
-    place = _whole(sheet.read("state", lambda cell: shape.states.find(cell.value, cell)))
+    place = sheet.positions("state", shape.states, mistakes)
     if shape.horizon is not None:
-        place += _whole(sheet.read("step", step)) * len(shape.states)
-    action = _whole(sheet.read("action", lambda cell: shape.actions.find(cell.value, cell)))
-    p = [1.0] * len(place) if sure else sheet.read("probability", probability)
-    _refuse_repeats(sheet, place if sure else place * len(shape.actions) + action, sure=sure)
+        place += sheet.steps(shape.horizon, mistakes, every=False) * len(shape.states.names)
+    action = sheet.positions("action", shape.actions, mistakes)
+    p = np.ones(len(place)) if sure else sheet.probabilities(mistakes)
+    mistakes.check()
+    seen: dict[int, int] = {}
+    for i, key in enumerate((place if sure else place * len(shape.actions.names) + action).tolist()):
+        if (first := seen.setdefault(key, i)) != i:
+            told = f"{'step, ' * ('step' in sheet.columns)}state and action are those of {sheet.name(first)}"
+            remedy = "leave one of them out"
+            if sure:
+                told = f"{quoted(sheet.columns['state'][i])} has an action in {sheet.name(first)} already"
+                remedy += ", or add a column probability if the policy randomises"
+            mistakes.add("a decision given twice", i, told, remedy)
+    mistakes.check()
 
     def where(i: int) -> Located:
-        return Located(path, _decision(shape, int(place[i])), None, sheet.lines[i])
+        return sheet.at(i, _decision(shape, int(place[i])))
 
-    return _policy(path, shape, _Entries(place, action, p, where), cmdp)
-
-
-def _refuse_repeats(sheet: csv_text.Sheet, key: IntArray, *, sure: bool) -> None:
-    """Refuse a second line for the same key."""
-    order = np.argsort(key, kind="stable")
-    again = np.flatnonzero(np.diff(key[order]) == 0)
-    if not len(again):
-        return
-    k = again[np.argmin(order[again + 1])]
-    first, row = sheet.lines[order[k]], sheet.row(int(order[k + 1]))
-    if sure:
-        row.fail(
-            f"{quoted(row.value['state'])} has an action in line {first} already; leave one of them out, or add a "
-            "column probability if the policy randomises"
-        )
-    row.fail(f"{'step, ' * ('step' in row)}state and action are those of line {first}")
+    written = p.__getitem__ if sure else sheet.written(np.arange(len(p)))
+    return _policy(path, shape, _Entries(place, action, p, written, where), cmdp)
 
 
 def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> Policy:
     """The policy of the entries; with a model, states that have one action may be left out."""
-    H, S, A = shape.horizon or 1, len(shape.states), len(shape.actions)
-    place, action, p = entries.place, entries.action, np.array(entries.p, dtype=float)
+    H, S, A = shape.horizon or 1, len(shape.states.names), len(shape.actions.names)
+    place, action, p, *_ = entries
     covered = np.unique(place)
     one_action: Sequence[int] = ()
     if cmdp is not None and cmdp.S == S and H in (1, cmdp.n_steps) and len(forced(cmdp)) in (1, H):
@@ -277,8 +249,10 @@ def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> 
         shape.head.fail(
             f"there is no {_decision(shape, missing)}; add one for every state that has more than one action"
         )
-    sums = np.bincount(place, p, H * S).astype(float)
-    _check_sums(place, sums, entries)
+    sums, tolerance = sums_of(place, p, H * S, entries.written)
+    for at in np.flatnonzero(np.abs(sums - 1) > tolerance).tolist():
+        row = entries.where(int(np.flatnonzero(place == at)[0]))
+        row.fail(f"the probabilities sum to {sums[at]:.12g}, {rule_of(tolerance[at])}")
     choice = np.full(H * S, -1, dtype=np.int32)
     sure = (p == 1.0) & (np.bincount(place, p > 0, H * S)[place] == 1)
     choice[place[sure]] = action[sure]
@@ -294,19 +268,9 @@ def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> 
         warn(float(off.max()), str(path))
     choice[drawn] = 0
     where = np.stack(np.divmod(drawn, S), axis=1)
-    return _named(choice.reshape(H, S), (where, table), shape.horizon, shape.names, shape.made_for)
-
-
-def _check_sums(place: IntArray, sums: FloatArray, entries: _Entries) -> None:
-    """Refuse probabilities that do not sum to 1, unless the rounding of their decimals explains it."""
-    off = np.flatnonzero(np.abs(sums - 1)[place] > ROW_SUM_TOLERANCE)
-    rows: dict[int, list[int]] = {}
-    for i in off.tolist():
-        rows.setdefault(int(place[i]), []).append(i)
-    for at, row in sorted(rows.items()):
-        tolerance = tolerance_of([entries.p[i] for i in row])
-        if abs(sums[at] - 1) > tolerance:
-            entries.where(row[0]).fail(f"the probabilities sum to {sums[at]:.12g}, {rule_of(tolerance)}")
+    return _named(
+        choice.reshape(H, S), (where, table), shape.horizon, (shape.states.names, shape.actions.names), shape.made_for
+    )
 
 
 def _steps(fields: Located) -> int | None:

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats import document
-from cmdpkit.io.formats.source import Index, Located, LocatedTable, check_regular
+from cmdpkit.io.formats.source import Located, LocatedTable, check_regular
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import ARRAYS, Kernel
+from cmdpkit.model.validate import Positions
 
 ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
 MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
@@ -225,7 +226,7 @@ def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False)
         states=states,
         action_names=actions,
         renormalise=renormalise,
-        grid=document.grid_of(header, Index("state", states), A),
+        grid=document.grid_of(header, Positions("state", states), A),
     )
 
 
