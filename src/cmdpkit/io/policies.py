@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from cmdpkit.io.formats.controller import policy_table, python_module
 from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import Expected, read_npz, write_npz
+from cmdpkit.io.formats.sheet import Sheet
 from cmdpkit.io.formats.source import Located, Mistakes, read_text, reading, rule_of, suffix_of, sums_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
@@ -24,7 +25,6 @@ from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import MAX_HORIZON, Positions
 
 if TYPE_CHECKING:
@@ -131,69 +131,27 @@ def _csv_pieces(policy: Policy) -> Iterator[str]:
     yield from _lines(policy)
 
 
-class _Shape(NamedTuple):
-    """What the head of a policy's file says."""
-
-    head: Located
-    horizon: int | None  # None if the policy is stationary
-    states: Positions
-    actions: Positions
-    made_for: MadeFor | None
-
-
-class _Entries(NamedTuple):
-    """The probabilities that a file lists, one for each action that is taken somewhere."""
-
-    place: IntArray  # [n], h * S + s
-    action: IntArray  # [n]
-    p: FloatArray  # [n]
-    written: Callable[[int], float]  # the probability of an entry as it was written, with its decimals
-    where: Callable[[int], Located]  # the place of an entry in the file, for messages
-
-
-def _shape(head: Located) -> _Shape:
-    states, actions = Positions("state", head.at("states").names()), Positions("action", head.at("actions").names())
-    return _Shape(head, _steps(head), states, actions, _made_for(head))
-
-
 def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
     document = Located(path, "policy", parse_json(path, read_text(path)))
     document.only(("format", "version", *HEAD[:2], "decisions"), (*LENGTH, *HEAD))
     document.at("format").expect(document.value["format"] == FORMAT, quoted(FORMAT))
     if document.value["version"] != VERSION:
         document.fail(f"'version' is {quoted(document.value['version'])}; this cmdpkit reads version {VERSION}")
-    shape = _shape(document)
-    seen: dict[int, Located] = {}
-    entries: list[tuple[int, int, float]] = []
+    rows: list[tuple[Any, ...]] = []
+    lines: list[int] = []
     for i, table in enumerate(document.at("decisions").list_of(dict, "tables"), 1):
         decision = Located(path, f"decision {i}", table).table()
-        decision.only((*["step"] * (shape.horizon is not None), "state", "probabilities"))
-        h = decision.at("step").whole(1, shape.horizon) - 1 if shape.horizon is not None else 0
-        place = h * len(shape.states.names) + decision.position(shape.states, decision.at("state").name_of(), "state")
-        decision = Located(path, _decision(shape, place), decision.value)
-        if place in seen:
-            decision.fail(f"given a second time; the first is in line {seen[place].line}")
-        row = decision.inner("probabilities")
-        seen[place] = decision
-        entries += [(place, row.position(shape.actions, a, a), row.value[a]) for a in row.probabilities()]
-    placed, action, p = zip(*entries, strict=True) if entries else ((), (), ())
-    where, chosen = np.array(placed, dtype=np.int64), np.array(action, dtype=np.int64)
-    found = _Entries(where, chosen, np.array(p, dtype=float), p.__getitem__, lambda i: seen[placed[i]])
-    return _policy(path, shape, found, cmdp)
-
-
-def _decision(shape: _Shape, place: int) -> str:
-    """What messages call the decision at a place h * S + s."""
-    h, s = divmod(place, len(shape.states.names))
-    at = "" if shape.horizon is None else f" at step {h + 1}"
-    return f"decision{at} in state {quoted(shape.states.names[s])}"
+        decision.only((*["step"] * ("horizon" in document), "state", "probabilities"))
+        odds = decision.inner("probabilities")
+        rows += [(table.get("step"), table["state"], a, odds.value[a]) for a in odds.probabilities()]
+        lines += [decision.line or 1] * len(odds.value)
+    columns = {name: [row[k] for row in rows] for k, name in enumerate(COLUMNS)}
+    return _policy(Sheet(path, columns, lines), document, cmdp)
 
 
 def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
     """A policy with one line per action taken; what the head leaves out is taken from the model."""
     sheet = csv_text.parse(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
-    mistakes = Mistakes(path, sheet.place)
-    sheet.note_broken(mistakes)
     if sheet.constraints:
         Located(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
     head = Located(path, "head", sheet.head)
@@ -205,39 +163,44 @@ def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
         sheet.head.setdefault("states", names_entry(cmdp.states))
         sheet.head.setdefault("actions", names_entry(cmdp.action_names))
     head.only(HEAD[:2], (*LENGTH, *HEAD, "rows"))
-    shape = _shape(head)
-    columns = COLUMNS[1:] if shape.horizon is None else COLUMNS
+    columns = COLUMNS[1:] if _steps(head) is None else COLUMNS
     sure = cmdp is not None and "probability" not in sheet.columns
     sheet.names_of_columns().only(columns[:-1] if sure else columns)
+    return _policy(sheet, head, cmdp)
 
-    place = sheet.positions("state", shape.states, mistakes)
-    if shape.horizon is not None:
-        place += sheet.steps(shape.horizon, mistakes, every=False) * len(shape.states.names)
-    action = sheet.positions("action", shape.actions, mistakes)
-    p = np.ones(len(place)) if sure else sheet.probabilities(mistakes)
+
+def _policy(sheet: Sheet, head: Located, cmdp: CMDP | None) -> Policy:
+    """The policy in the rows of a sheet; with a model, states that have one action may be left out.
+
+    Without probabilities, every row is the only action of its state.
+    """
+    horizon, made_for = _steps(head), _made_for(head)
+    states, actions = head.at("states").names(), head.at("actions").names()
+    H, S, A = horizon or 1, len(states), len(actions)
+    mistakes = Mistakes(sheet.where, sheet.place)
+    sheet.note_broken(mistakes)
+    place = sheet.positions("state", Positions("state", states), mistakes)
+    if horizon is not None:
+        place += sheet.steps(horizon, mistakes, every=False) * S
+    action = sheet.positions("action", Positions("action", actions), mistakes)
+    certain = "probability" not in sheet.columns
+    p = np.ones(len(place)) if certain else sheet.probabilities(mistakes)
     mistakes.check()
     seen: dict[int, int] = {}
-    for i, key in enumerate((place if sure else place * len(shape.actions.names) + action).tolist()):
+    for i, key in enumerate((place if certain else place * A + action).tolist()):
         if (first := seen.setdefault(key, i)) != i:
-            told = f"{'step, ' * ('step' in sheet.columns)}state and action are those of {sheet.name(first)}"
+            told = f"{'step, ' * (horizon is not None)}state and action are those of {sheet.name(first)}"
             remedy = "leave one of them out"
-            if sure:
+            if certain:
                 told = f"{quoted(sheet.columns['state'][i])} has an action in {sheet.name(first)} already"
                 remedy += ", or add a column probability if the policy randomises"
             mistakes.add("a decision given twice", i, told, remedy)
     mistakes.check()
 
-    def where(i: int) -> Located:
-        return sheet.at(i, _decision(shape, int(place[i])))
+    def decision(place: int) -> str:
+        h, s = divmod(place, S)
+        return f"decision{'' if horizon is None else f' at step {h + 1}'} in state {quoted(states[s])}"
 
-    written = p.__getitem__ if sure else sheet.written(np.arange(len(p)))
-    return _policy(path, shape, _Entries(place, action, p, written, where), cmdp)
-
-
-def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> Policy:
-    """The policy of the entries; with a model, states that have one action may be left out."""
-    H, S, A = shape.horizon or 1, len(shape.states.names), len(shape.actions.names)
-    place, action, p, *_ = entries
     covered = np.unique(place)
     one_action: Sequence[int] = ()
     if cmdp is not None and cmdp.S == S and H in (1, cmdp.n_steps) and len(forced(cmdp)) in (1, H):
@@ -246,12 +209,10 @@ def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> 
     if len(covered) + len(one_action) < H * S:  # seen before any array of this size is made
         there = np.union1d(covered, one_action)
         missing = next((i for i, x in enumerate(there.tolist()) if x != i), len(there))
-        shape.head.fail(
-            f"there is no {_decision(shape, missing)}; add one for every state that has more than one action"
-        )
-    sums, tolerance = sums_of(place, p, H * S, entries.written)
-    for at in np.flatnonzero(np.abs(sums - 1) > tolerance).tolist():
-        row = entries.where(int(np.flatnonzero(place == at)[0]))
+        head.fail(f"there is no {decision(missing)}; add one for every state that has more than one action")
+    sums, tolerance = sums_of(place, p, H * S, sheet.written(np.arange(len(p))))
+    for at in covered[np.abs(sums - 1)[covered] > tolerance[covered]].tolist():
+        row = sheet.at(int(np.flatnonzero(place == at)[0]), decision(at))
         row.fail(f"the probabilities sum to {sums[at]:.12g}, {rule_of(tolerance[at])}")
     choice = np.full(H * S, -1, dtype=np.int32)
     sure = (p == 1.0) & (np.bincount(place, p > 0, H * S)[place] == 1)
@@ -265,12 +226,10 @@ def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> 
     off = np.abs(sums[drawn] - 1)
     if (off > ROW_SUM_TOLERANCE).any():
         table[off > ROW_SUM_TOLERANCE] /= sums[drawn][off > ROW_SUM_TOLERANCE, None]
-        warn(float(off.max()), str(path))
+        warn(float(off.max()), str(sheet.where))
     choice[drawn] = 0
     where = np.stack(np.divmod(drawn, S), axis=1)
-    return _named(
-        choice.reshape(H, S), (where, table), shape.horizon, (shape.states.names, shape.actions.names), shape.made_for
-    )
+    return _named(choice.reshape(H, S), (where, table), horizon, (states, actions), made_for)
 
 
 def _steps(fields: Located) -> int | None:

@@ -19,7 +19,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, Written, is_name
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import Positions, is_hashable, nearest
+from cmdpkit.model.validate import Positions, is_hashable, is_int, nearest
 
 LARGEST = sys.float_info.max  # the largest number in size
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -101,8 +101,8 @@ class Sheet:
         def step(value: Any) -> int | None:
             if every and name_of(value) is None:
                 return -1
-            told = whole(value) if isinstance(value, str) else value
-            return int(told) - 1 if told in range(1, horizon + 1) else None
+            told = whole(value) if isinstance(value, str) else name_of(value)
+            return int(told) - 1 if is_int(told) and told in range(1, horizon + 1) else None
 
         rule = f"expected a whole number, from 1 to {horizon:,}"
         return self.read("step", step, lambda x: f"step is {quoted(x)}, {rule}", faults)
@@ -116,11 +116,11 @@ class Sheet:
 
     def written(self, rows: IntArray) -> Callable[[int], float]:
         """Of some rows, the probability as it was written, with its decimals."""
-        column = self.columns["probability"]
+        column = self.columns.get("probability", ())
 
         def written(i: int) -> float:
             value = column[rows[i]]
-            return float(value) if not self.text else cast(float, number(value, Written, comma=self.comma))
+            return value if not self.text else cast(float, number(value, Written, comma=self.comma))
 
         return written
 
