@@ -15,12 +15,12 @@ from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.controller import policy_table, python_module
 from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
-from cmdpkit.io.formats.npz import Expected, read_npz, write_npz
+from cmdpkit.io.formats.npz import check_names, read_npz, write_npz
 from cmdpkit.io.formats.sheet import Sheet
 from cmdpkit.io.formats.source import Located, Mistakes, read_text, reading, rule_of, suffix_of, sums_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import all_rows, drawn_at, index_type
+from cmdpkit.model.decisions import all_rows, drawn_at
 from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
@@ -264,22 +264,15 @@ def _named(
 
 
 def _read_npz(path: Path, _cmdp: CMDP | None) -> Policy:
-    header, arrays = read_npz(path, "policy", _layout)
-    names, H = (header.at("states").names(), header.at("actions").names()), _steps(header)
-    made_for = _made_for(header)
-    return _named(arrays["choice"], (arrays["where"], arrays["p"]), H, names, made_for)
-
-
-def _layout(header: Located) -> dict[str, Expected]:
-    """The arrays of the policy that a header declares."""
+    header, arrays = read_npz(path, "policy")
     header.only((*HEAD[:2], "draws"), (*LENGTH, *HEAD))
-    H, S, A = _steps(header) or 1, len(header.at("states").names()), len(header.at("actions").names())
-    m = header.at("draws").whole(0, H * S)
-    return {
-        "choice": Expected(np.dtype(index_type(A)).name, ((1, H), (S,))),
-        "where": Expected("int64", ((m,), (2,))),
-        "p": Expected("float64", ((m,), (A,))),
-    }
+    check_names(path, arrays, ("choice", "where", "p"))
+    names, H = (header.at("states").names(), header.at("actions").names()), _steps(header)
+    choice, where, p = (arrays[name] for name in ("choice", "where", "p"))
+    if choice.shape[:1] not in ((1,), (H or 1,)):
+        raise CmdpkitError(f"{path}: array 'choice' has shape {choice.shape}, expected 1 or {H} steps")
+    header.at("draws").expect(p.shape[:1] == (header.value["draws"],), f"the rows of p, which has shape {p.shape}")
+    return _named(choice, (where, p), H, names, _made_for(header))
 
 
 # -- large policies as CSV: neither writing nor reading makes an object for every line at once -------------------------
