@@ -84,7 +84,7 @@ MISTAKES = {
     "policies to compare without names": (lambda: ck.compare_policies(MODEL, [ck.Policy.uniform(MODEL)]), ["policies is a list", "expected a mapping", "{'my rule': policy}"]),
     "a state missing in a rule to compare": (lambda: ck.compare_policies(MODEL, {"mine": {"cold": "run"}}), ["policies['mine']", "no action for state", "name one for every state"]),
     "a percentage without its sign": (lambda: csv("on,run,on,100,1"), ["model.csv:4", "sum to 100", "expected 1 within", "renormalise=True"]),
-    "thousands separators": (lambda: csv("on;run;on;1;1.000,5", ";"), ["model.csv:4", "'reward' is '1.000,5'", "expected a finite number", "without separators between thousands"]),
+    "thousands separators": (lambda: csv("on;run;on;1;1.000,5", ";"), ["model.csv:4", "reward is '1.000,5'", "without separators between thousands"]),
     "a file that exists": (over_a_file, ["plan.json", "exists already", "overwrite=True"]),
     "an unknown environment": (lambda: ck.load("paper/gird"), ["'paper/gird'", "no such file and no such environment", "did you mean 'paper/grid'"]),
     "an unknown algorithm": (lambda: ck.learn("paper/synthetic", "triple_qq", episodes=5), ["unknown algorithm 'triple_qq'", "did you mean 'triple-q'"]),

@@ -83,8 +83,8 @@ BOMBS = {
         r"would inflate to",
     ),
     # Below the limit of every file, and still more than this model declares.
-    "an array larger than the model": (lambda: arrays(mu=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"'mu' has shape .*, expected 2"),
-    "more transitions than the model has": (lambda: arrays(prob=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"'prob' has .*, expected 0..24"),
+    "an array larger than the model": (lambda: arrays(mu=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"mu has shape .*, expected \(2,\)"),
+    "more transitions than the model has": (lambda: arrays(prob=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"kernel: successors is int32 of shape \(8,\), expected int32 of shape"),
     "an unknown array of some size": (lambda: arrays(extra=zeros(ALWAYS_ALLOWED_BYTES // 2)), r"unknown array 'extra'"),
     "a shape of a terabyte": (lambda: arrays(mu=header_of((1 << 37,)) + bytes(16)), r"does not have the size it claims"),
     "a shape that overflows": (lambda: arrays(mu=header_of((1 << 62, 1 << 62)) + bytes(16)), r"does not have the size it cl"),
@@ -130,7 +130,7 @@ def test_a_policy_cannot_be_a_bomb_either(tmp_path):
     bomb = packed(tmp_path / "bomb.npz", {"header": text, **rows, "p": zeros(BOMB)})
     refused(bomb, "would inflate to", ck.read_policy)
     large = packed(tmp_path / "large.npz", {"header": text, **rows, "p": zeros(ALWAYS_ALLOWED_BYTES // 2)})
-    refused(large, r"'p' has shape .*, expected 1 x 2", ck.read_policy)
+    refused(large, r"'draws' is 1, expected the rows of p, which has shape", ck.read_policy)
 
 
 def test_a_compressed_file_of_a_real_model_is_read(tmp_path):

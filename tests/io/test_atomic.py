@@ -10,7 +10,7 @@ from cmdpkit.io import atomic
 
 
 def test_a_failure_while_writing_leaves_the_old_file_and_no_other(tmp_path):
-    path = atomic.write_bytes(tmp_path / "data", b"old")
+    path = atomic.write_text(tmp_path / "data", "old")
 
     def interrupted() -> None:
         with atomic.writing(path, overwrite=True) as file:
@@ -28,7 +28,7 @@ def test_of_many_writers_that_must_not_overwrite_one_wins(tmp_path, monkeypatch)
     def attempt(i: int) -> None:
         barrier.wait()
         try:
-            atomic.write_bytes(tmp_path / "data", b"%d" % i)
+            atomic.write_text(tmp_path / "data", f"{i}")
             winners.append(i)
         except ValueError as error:
             losers.append(str(error))
@@ -58,15 +58,15 @@ def test_of_many_writers_that_must_not_overwrite_one_wins(tmp_path, monkeypatch)
 def test_new_files_have_the_usual_permissions_and_links_are_followed(tmp_path):
     umask = os.umask(0o022)
     try:
-        target = atomic.write_bytes(tmp_path / "data", b"old")
+        target = atomic.write_text(tmp_path / "data", "old")
     finally:
         os.umask(umask)
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
     link = tmp_path / "link"
     link.symlink_to(target)
     with pytest.raises(ValueError, match="link exists already"):
-        atomic.write_bytes(link, b"new")
-    atomic.write_bytes(link, b"new", overwrite=True)
+        atomic.write_text(link, "new")
+    atomic.write_text(link, "new", overwrite=True)
     assert link.is_symlink() and target.read_bytes() == b"new"
 
 
@@ -82,7 +82,7 @@ def test_what_the_disk_refuses_is_said_with_the_name_of_the_file(name, message, 
     (tmp_path / "file").write_bytes(b"")
     for overwrite in (False, True):
         with pytest.raises(ValueError, match=message):
-            atomic.write_bytes(tmp_path / name, b"new", overwrite=overwrite)
+            atomic.write_text(tmp_path / name, "new", overwrite=overwrite)
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match=r"cannot write .*folder: "):
-        atomic.write_bytes(tmp_path / "folder", b"new", overwrite=True)
+        atomic.write_text(tmp_path / "folder", "new", overwrite=True)

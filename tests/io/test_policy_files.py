@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cmdpkit.io.policies import read_policy, write_policy
+from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Mixture, Policy
 
 READABLE = (".json", ".csv", ".npz")
@@ -97,6 +98,17 @@ def test_a_hand_written_csv_policy_means_what_it_says(tmp_path):
     policy = read_policy(path)
     assert policy.pi.tolist() == [[[0.75, 0.25], [1, 0]], [[0, 1], [0, 1]]]
     assert policy.states == ("x", "y")
+
+
+def test_a_rule_may_leave_out_states_with_one_action(tmp_path):
+    """Resting is all that can be done in the empty state."""
+    cmdp = CMDP(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), horizon=3, states=["empty", "busy"],
+                action_names=["rest", "serve"], actions=[[True, False], [True, True]])  # fmt: skip
+    path = tmp_path / "policy.csv"
+    path.write_text("state,action\nbusy,serve\n")
+    assert read_policy(path, cmdp).choice.tolist() == [[0, 1]] * 3
+    path.write_text("state,action,probability\nbusy,serve,0.25\nbusy,rest,0.75\n")
+    assert read_policy(path, cmdp).pi.tolist() == [[[1, 0], [0.75, 0.25]]] * 3
 
 
 def test_the_module_runs_without_any_package_and_prints_an_action(tmp_path):
@@ -228,15 +240,15 @@ step,state,action,probability
 @pytest.mark.parametrize(
     ("suffix", "before", "after", "message"),
     [
-        (".json", '"step": 2', '"step": 1', r"policy.json:7: decision at step 1 in state 'x': .* first is in line 6"),
-        (".json", '"step": 2', '"step": 3', r"policy.json:7: decision 2: 'step' is 3, expected .* from 1 to 2"),
+        (".json", '"step": 2', '"step": 1', r"policy.json:7: step, state and action are those of line 6"),
+        (".json", '"step": 2', '"step": 3', r"policy.json:7: step is 3, expected .* from 1 to 2"),
         (".json", '"b": 1.0', '"b": 0.9', r"policy.json:7: decision at step 2 in state 'x': .* sum to 0.9, expected 1"),
-        (".json", '"b": 1.0', '"c": 1.0', r"policy.json:7: .* unknown action 'c'; known are a, b"),
+        (".json", '"b": 1.0', '"c": 1.0', r"policy.json:7: unknown action 'c'; known are a, b"),
         (".json", '"b": 1.0', '"a": 2, "b": -1', r"policy.json:7: .*'b' has probability -1, expected at least 0"),
         (".json", '"b": 1.0', '"b": NaN', r"policy.json:7: .*'b' is nan, expected a finite number"),
         (".json", '"b": 1.0', "", r"policy.json:7: .*'probabilities' is {}, expected a table"),
         (".json", '{"a": 0.5, "b": 0.5}', "[1, 2]", r"policy.json:6: .*'probabilities' is \[1, 2\], expected a table"),
-        (".json", '"state": "x"', '"state": "z"', r"policy.json:6: decision 1: unknown state 'z'; known are x"),
+        (".json", '"state": "x"', '"state": "z"', r"policy.json:6: unknown state 'z'; known are x"),
         (".json", '"horizon": 2', '"horizon": 3', r"policy.json:1: .*: there is no decision at step 3 in state 'x'"),
         (".json", "cmdpkit policy", "policy", r"'format' is 'policy', expected 'cmdpkit policy'"),
         (".json", '"version": 1', '"version": 2', r"'version' is 2; this cmdpkit reads version 1"),
@@ -244,9 +256,9 @@ step,state,action,probability
         (".json", '"horizon"', '"horizons"', r"unknown key 'horizons'; did you mean 'horizon'"),
         (".csv", "2,x,b,1.0\n", "", r"policy.csv:4: head: 3 rows are announced, but the file has 2"),
         (".csv", "# rows = 3\nstep,state", "state,state", r"policy.csv:4: columns: 'state' is given twice"),
-        (".csv", "1,x,b,0.5", "1,x,a,0.5", r"policy.csv:7: row: step, state and action are those of line 6"),
-        (".csv", "1,x,b,0.5", "1,x,b,half", r"policy.csv:7: row: 'probability' is 'half', expected a finite number"),
-        (".csv", "2,x,b", "two,x,b", r"policy.csv:8: row: 'step' is 'two', expected a whole number"),
+        (".csv", "1,x,b,0.5", "1,x,a,0.5", r"policy.csv:7: step, state and action are those of line 6"),
+        (".csv", "1,x,b,0.5", "1,x,b,half", r"policy.csv:7: probability is 'half', expected a number"),
+        (".csv", "2,x,b", "two,x,b", r"policy.csv:8: step is 'two', expected a whole number"),
         (".csv", "# horizon = 2\n", "", r"policy.csv: head: 'horizon' is missing"),
         (".csv", "# horizon = 2", "# constraint x <= 2", r"policy.csv:1: head: a policy has no constraints"),
         (".csv", "state,action", "state,act", r"policy.csv:5: columns: unknown key 'act'; did you mean 'action'"),
@@ -286,7 +298,6 @@ def test_exports_cannot_be_read_back(suffix, tmp_path):
 
 def test_a_model_is_not_taken_for_a_policy(tmp_path):
     from cmdpkit.io.models import read_model, write_model
-    from cmdpkit.model.cmdp import CMDP
 
     model = CMDP([[[1.0]]], [[0.0]], horizon=1)
     with pytest.raises(ValueError, match=r"model.npz: not a policy written by cmdpkit"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io.formats import csv_text
+from cmdpkit.io.formats.sheet import number
 from cmdpkit.io.formats.source import Written, tolerance_of
 
 PLAIN = """\
@@ -63,7 +63,9 @@ def test_semicolons_with_decimal_points_are_read_too(tmp_path):
 
 def test_a_comma_in_a_number_is_refused_where_commas_separate(tmp_path):
     text = changed(("busy,serve,empty,0.7", 'busy,serve,empty,"0,7"'))
-    with pytest.raises(ck.CmdpkitError, match=r"model.csv:8: row: 'probability' is '0,7', expected a finite number"):
+    with pytest.raises(
+        ck.CmdpkitError, match=r"model.csv:8: probability is '0,7', expected a number with a decimal point"
+    ):
         read(tmp_path, text)
 
 
@@ -73,7 +75,7 @@ def test_percentages_are_hundredths_and_count_their_decimals_when_rounded(tmp_pa
     )
     thirds = changed(("0.4,0,0", "33.3%,0,0"), ("0.6,0,0", "66.7%,0,0"))
     assert read(tmp_path, thirds).P[0, 0, 0, 0] == 0.333
-    third = csv_text.number("33.3 %", Written)  # half a unit in the third decimal for each of three numbers
+    third = number("33.3 %", Written)  # half a unit in the third decimal for each of three numbers
     assert tolerance_of([third] * 3) == pytest.approx(0.0015, rel=1e-6)
     with pytest.raises(ck.CmdpkitError, match=r"the probabilities sum to 0\.98"):
         read(tmp_path, changed(("0.4,0,0", "33.0%,0,0"), ("0.6,0,0", "65.0%,0,0")))
@@ -158,18 +160,18 @@ def test_all_mistakes_of_a_csv_file_are_told_at_once_in_the_order_of_their_kinds
     with pytest.raises(ck.CmdpkitError) as caught:
         read(tmp_path, text)
     first, *rest = str(caught.value).splitlines()
-    assert first.endswith("model.csv has 4 mistakes:")
-    lines = [int(re.search(r"model\.csv:(\d+): ", line)[1]) for line in rest]
+    assert first.endswith("model.csv has 4 mistakes of 2 kinds:")
+    lines = [int(found[1]) for line in rest if (found := re.search(r"model\.csv:(\d+): ", line))]
     assert sorted(lines) == [5, 7, 8, 10]
     said = "\n".join(rest)
-    for words in ("'many', expected a finite number", "did you mean 'busy'?", "sum to 0.9", "has 5 cells, expected 6"):
+    for words in ("'many', expected a number", "did you mean 'busy'?", "sum to 0.9", "has 5 cells, expected 6"):
         assert words in said
 
 
 def test_a_damaged_line_causes_no_second_complaint(tmp_path):
     with pytest.raises(ck.CmdpkitError) as caught:  # without line 5, empty would have a sum of 0.6
         read(tmp_path, changed(("empty,rest,empty,0.4,0,0", "empty,rest,empty,many,0,0")))
-    assert str(caught.value).endswith("model.csv:5: row: 'probability' is 'many', expected a finite number")
+    assert str(caught.value).endswith("model.csv:5: probability is 'many', expected a number; correct it")
 
 
 def test_at_most_twenty_mistakes_are_told_and_the_others_counted(tmp_path):

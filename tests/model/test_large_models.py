@@ -112,7 +112,7 @@ def test_mmap_is_refused_where_it_cannot_be(tmp_path):
         ck.load(tmp_path / "small.npz", mmap=True)
     with pytest.raises(ck.CmdpkitError, match=r"model.toml: mmap is for .npz files; `cmdpkit convert"):
         ck.load(ck.write_model(ck.load("paper/grid"), tmp_path / "model.toml"), mmap=True)
-    with pytest.raises(ck.CmdpkitError, match=r"'queue': mmap is for model files"):
+    with pytest.raises(ck.CmdpkitError, match=r"'queue' is not a file: mmap is for model files"):
         ck.load("queue", mmap=True)
 
 
@@ -180,15 +180,13 @@ def test_many_actions_and_steps_in_small_integers_do_not_overflow():
     assert ck.solve(ck.read_model(small, horizon=120, start=0)).value == 59 * 120 * 121 / 2
 
 
-@pytest.mark.parametrize("step", [2**31, 121, 0, -1, 1.5])
+@pytest.mark.parametrize("step", [2**31, 10**9, 121, 0, -1, 1.5])
 def test_a_step_that_the_horizon_does_not_have_is_refused_before_memory_is_taken(step):
     frame = pd.DataFrame([*STEPS, (step, 10, 0, 9, 1.0, 6)], columns=["step", *NAMES[:5]])
-    with pytest.raises(
-        ck.CmdpkitError, match=r"row 5 of the data frame: 'step' is .*, expected a whole number from 1 to 120"
-    ):
+    with pytest.raises(ck.CmdpkitError, match=r"row 5: step is .*, expected a whole number, from 1 to 120"):
         ck.read_model(frame, horizon=120, start=10)
-    if step == 2**31:
-        with pytest.raises(ck.CmdpkitError, match=r"2,147,483,648 steps, 2 states and 1 action.* than memory holds"):
+    if step == 10**9:
+        with pytest.raises(ck.CmdpkitError, match=r"1,000,000,000 steps, 2 states and 1 action.* than memory holds"):
             ck.read_model(frame, horizon=step, start=10)
     with pytest.raises(ck.CmdpkitError, match=r"column 'step', but the model has no horizon"):
         ck.read_model(frame, discount=0.9, start=10)
@@ -205,21 +203,27 @@ def test_a_constraint_in_a_data_frame_may_have_any_name():
     ("change", "message"),
     [
         (lambda x: x.rename(columns={"backlog": "back_log"}), r"unknown column 'back_log'; did you mean 'backlog'"),
-        (lambda x: x.drop(columns="reward"), r"has no column 'reward'; add it"),
+        (lambda x: x.drop(columns="reward"), r"the data frame: columns: 'reward' is missing; add it"),
         (
             lambda x: x.astype({"reward": object}).replace({"reward": {1: "x"}}),
-            r"row 4 .*'reward' is 'x', expected a number",
+            r"row 4: reward is 'x', expected a number",
         ),
-        (lambda x: x.assign(reward=x.reward.where(x.reward != 2)), r"row 5 of the data frame: 'reward' is nan"),
-        (lambda x: x.assign(probability=0.5 * x.probability), r"P\[s=0, a=0\] .*sums to 0.5, expected 1"),
+        (lambda x: x.assign(reward=x.reward.where(x.reward != 2)), r"row 5: reward is nan"),
+        (
+            lambda x: x.assign(probability=0.5 * x.probability),
+            r"row 1: transition from 'empty' under 'rest': the probabilities sum to 0.5, expected 1",
+        ),
         (
             lambda x: x.assign(state=x.state.where(x.state == "busy")),
-            r"row 1 .*'state' is .*, expected a name: text, or",
+            r"row 1: state is .*, expected a name",
         ),
-        (lambda x: x.assign(state=[[s] for s in x.state]), r"row 1 .*'state' is \['empty'\], expected a name: text"),
+        (lambda x: x.assign(state=[[s] for s in x.state]), r"row 1: state is \['empty'\], expected a name"),
         (lambda x: pd.concat([x, x[["reward"]]], axis=1), r"the data frame cannot be read: .*reward.* 2 times"),
-        (lambda x: x.assign(next_state=1), r"expected a name: text, or whole numbers throughout"),
-        (lambda x: x[:0], r"has no rows"),
+        (
+            lambda x: x.assign(next_state=range(len(x))),
+            r"state 0 has no transition: every state needs at least one action",
+        ),
+        (lambda x: x[:0], r"there are no rows below them"),
     ],
 )
 def test_faults_of_a_data_frame_are_named(change, message):

@@ -16,7 +16,7 @@ from cmdpkit.estimate.intervals import Certificate
 from cmdpkit.estimate.log import Log, condition_of, notes_on
 from cmdpkit.estimate.log_certificate import certified
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
-from cmdpkit.io.formats.frames import without_signals
+from cmdpkit.io.formats.document import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP

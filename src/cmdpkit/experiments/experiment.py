@@ -133,7 +133,7 @@ class ExperimentEnvironment:
             made = load(folder / self.model, renormalise=self.renormalise, mmap=False, **params)
             return self.name or self.model, made
         head, written = found
-        made = build(self.model, renormalise=self.renormalise, **params)
+        made = build(self.model, renormalise=self.renormalise, mmap=False, **params)
         return self.name or _text(self.model, head, {**written, **params}), made
 
 

@@ -54,26 +54,19 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = False) -> Path:
-    """Write ``data`` to a file as `writing` does, and return its path.
+def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> Path:
+    """Write ``text`` to a file, in UTF-8, as `writing` does, and return its path.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> path = write_bytes(Path(folder.name, "note.txt"), b"first")
-    >>> write_bytes(path, b"second")
+    >>> path = write_text(Path(folder.name, "note.txt"), "first")
+    >>> write_text(path, "second")
     Traceback (most recent call last):
     cmdpkit.CmdpkitError: ...note.txt exists already; pass overwrite=True to replace it
-    >>> path.read_bytes()
-    b'first'
+    >>> path.read_text()
+    'first'
     >>> folder.cleanup()
     """
-    with writing(path, overwrite=overwrite) as file:
-        file.write(data)
-    return Path(path)
-
-
-def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> Path:
-    """Write ``text`` to a file, in UTF-8, as `writing` does, and return its path."""
     return write_pieces(path, [text], overwrite=overwrite)
 
 

@@ -34,14 +34,7 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
     >>> load("paper/lower-bound:p=0.25", H=4)
     CMDP(H=4, S=4, A=2, N=1: utility ≥ 1)
     """
-    if mmap:
-        from cmdpkit.io.models import read_model
-
-        path = os.fspath(source)
-        if parsed(path) is not None or params:
-            raise CmdpkitError(f"{quoted(path)}: mmap is for model files, which take no parameters")
-        return read_model(path, renormalise=renormalise, mmap=True)
-    made = build(source, renormalise=renormalise, **params)
+    made = build(source, renormalise=renormalise, mmap=mmap, **params)
     if not isinstance(made, CMDP):
         raise CmdpkitError(
             f"{os.fspath(source)!r} makes a {type(made).__name__}, not a CMDP: there is no model to solve or check. "
@@ -51,13 +44,13 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
     return made
 
 
-def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> Any:
+def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: bool = False, **params: object) -> Any:
     """The same as `load`, except that a user's function may return something other than a CMDP."""
     text = os.fspath(source)
     found = parsed(text)
     if found is not None:
-        if renormalise:
-            raise CmdpkitError(f"{quoted(text)} is not a file: renormalise is for model files")
+        if renormalise or mmap:
+            raise CmdpkitError(f"{quoted(text)} is not a file: {'mmap' if mmap else 'renormalise'} is for model files")
         name, written = found
         for again in params.keys() & written.keys():
             raise CmdpkitError(f"parameter {again!r} is given twice, also in {text!r}")
@@ -72,7 +65,7 @@ def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **par
         return _in_file(Path(text))
     from cmdpkit.io.models import read_model
 
-    return read_model(text, renormalise=renormalise)
+    return read_model(text, renormalise=renormalise, mmap=mmap)
 
 
 def _in_file(path: Path) -> Any:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.log_table import LogTable, name_of, read_table
+from cmdpkit.io.formats.log_table import read_table
+from cmdpkit.io.formats.sheet import Sheet, name_of
 from cmdpkit.io.formats.source import Mistakes
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import is_hashable, nearest
@@ -125,13 +126,12 @@ class _Reader:
     """The columns of a table while they are checked; ``alive`` are the rows that are kept so far."""
 
     def __init__(
-        self, table: LogTable, signals: Sequence[str], ranges: Mapping[str, tuple[float, float]], horizon: int | None
+        self, table: Sheet, signals: Sequence[str], ranges: Mapping[str, tuple[float, float]], horizon: int | None
     ) -> None:
         self.table, self.horizon, n = table, horizon, len(table)
         self.faults = Mistakes(table.where, table.place)
         self.alive: BoolArray = np.ones(n, dtype=bool)
-        for i, told in table.broken.items():
-            self.faults.add("the cells of a row do not fit the columns", i, told, "correct the line")
+        table.note_broken(self.faults)
         self.names = {key: table.names(key, self.faults) for key in ("state", "action")}
         self.names["episode"] = table.names("episode", self.faults) if "episode" in table.columns else [0] * n
         self.has_next = "next_state" in table.columns

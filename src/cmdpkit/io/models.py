@@ -28,13 +28,15 @@ from cmdpkit.io.formats.document import (
     criterion_entry,
     exact_entry,
     grid_table,
-    model_of,
+    model_of_tables,
     names_entry,
+    without_signals,
 )
-from cmdpkit.io.formats.frames import columns_of, model_of_columns, without_signals
 from cmdpkit.io.formats.json_toml import dump_toml, json_pieces, parse_json, parse_toml
 from cmdpkit.io.formats.npz import read_npz_model, write_npz_model
-from cmdpkit.io.formats.source import Mistakes, Written, read_text, reading, suffix_of
+from cmdpkit.io.formats.rows import MODEL_HEAD, model_of_rows, model_pieces
+from cmdpkit.io.formats.sheet import Sheet, columns_of
+from cmdpkit.io.formats.source import Mistakes, Written, is_name, read_text, reading, suffix_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.fits import check_model
@@ -90,11 +92,18 @@ def read_model(
     """
     judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
     given = {key: x for key, x in judged.items() if x is not None}
+    overrides = {**given, **_overrides(start, constraints)}
     if not isinstance(path, str | os.PathLike):
         columns = columns_of(path)
         if columns is None or mmap:
             raise CmdpkitError(f"the model is {quoted(path)}, expected a file, or without mmap a data frame")
-        return model_of_columns(columns, given, start, constraints, renormalise=renormalise)
+        if start is None or not given:
+            raise CmdpkitError(
+                "a data frame holds transitions only; give start= and one of horizon=, discount= and criterion= too"
+            )
+        sheet = Sheet("the data frame", columns)
+        named = {"states": _sorted(columns, "state", "next_state"), "actions": _sorted(columns, "action")}
+        return model_of_rows(sheet, overrides | named, Mistakes(sheet.where, sheet.place), renormalise=renormalise)
     path = Path(path)
     if path.suffix.lower() == ".parquet":
         raise CmdpkitError(
@@ -104,7 +113,6 @@ def read_model(
     suffix = suffix_of(path, SUFFIXES)
     if mmap and suffix != ".npz":
         raise CmdpkitError(f"{path}: mmap is for .npz files; `cmdpkit convert {path} model.npz` makes one")
-    overrides = {**given, **_overrides(start, constraints)}
     if overrides and suffix != ".csv":
         only = ".csv files and data frames only"
         raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for {only}; change the file instead")
@@ -112,12 +120,17 @@ def read_model(
         if suffix == ".npz":
             return read_npz_model(path, renormalise=renormalise, mmap=mmap)
         text = read_text(path)
-        mistakes = Mistakes(path)
         if suffix == ".csv":
-            document = csv_text.parse_model(path, text, overrides, mistakes)
-        else:
-            document = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
-        return model_of(path, document, mistakes, renormalise=renormalise)
+            sheet = csv_text.parse(path, text, MODEL_HEAD, "transitions")
+            return model_of_rows(sheet, overrides, Mistakes(path, sheet.place), renormalise=renormalise)
+        document = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
+        return model_of_tables(path, document, Mistakes(path), renormalise=renormalise)
+
+
+def _sorted(columns: Mapping[str, Sequence[Any]], *keys: str) -> list[Any]:
+    """The different names in some columns: whole numbers by size, then texts."""
+    found = {x for key in keys for x in columns.get(key, ()) if is_name(x)}
+    return sorted(found, key=lambda x: (isinstance(x, str), x))
 
 
 def write_model(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
@@ -132,7 +145,7 @@ def write_model(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
         return path
     tables = tables_of(cmdp)
     if suffix == ".csv":
-        return write_pieces(path, csv_text.model_pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
+        return write_pieces(path, model_pieces(tables, lambda: transitions(cmdp)), overwrite=overwrite)
     if suffix == ".json":
         return write_pieces(path, json_pieces({**tables, "transition": transitions(cmdp)}), overwrite=overwrite)
     listed = list(transitions(cmdp))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,27 +15,17 @@ from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.controller import policy_table, python_module
 from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
-from cmdpkit.io.formats.npz import Expected, read_npz, write_npz
-from cmdpkit.io.formats.source import (
-    Index,
-    Located,
-    Mistakes,
-    Written,
-    read_text,
-    reading,
-    rule_of,
-    suffix_of,
-    tolerance_of,
-)
+from cmdpkit.io.formats.npz import check_names, read_npz, write_npz
+from cmdpkit.io.formats.sheet import Sheet
+from cmdpkit.io.formats.source import Located, Mistakes, read_text, reading, rule_of, suffix_of, sums_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.decisions import all_rows, drawn_at, index_type
+from cmdpkit.model.decisions import all_rows, drawn_at
 from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
 from cmdpkit.model.read_dynamics import warn
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import MAX_HORIZON, Name
+from cmdpkit.model.validate import MAX_HORIZON, Positions
 
 if TYPE_CHECKING:
     from cmdpkit.exact.solver import Solution
@@ -141,73 +131,27 @@ def _csv_pieces(policy: Policy) -> Iterator[str]:
     yield from _lines(policy)
 
 
-class _Shape(NamedTuple):
-    """What the head of a policy's file says."""
-
-    head: Located
-    horizon: int | None  # None if the policy is stationary
-    states: Index
-    actions: Index
-    names: tuple[Sequence[Name], Sequence[Name]]  # of states and actions
-    made_for: MadeFor | None
-
-
-class _Entries(NamedTuple):
-    """The probabilities that a file lists, one for each action that is taken somewhere."""
-
-    place: IntArray  # [n], h * S + s
-    action: IntArray  # [n]
-    p: Sequence[float]  # [n], with their decimals where they were read from text
-    where: Callable[[int], Located]  # the place of an entry in the file, for messages
-
-
-def _shape(head: Located) -> _Shape:
-    names = head.at("states").names(), head.at("actions").names()
-    return _Shape(head, _steps(head), Index("state", names[0]), Index("action", names[1]), names, _made_for(head))
-
-
 def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
     document = Located(path, "policy", parse_json(path, read_text(path)))
     document.only(("format", "version", *HEAD[:2], "decisions"), (*LENGTH, *HEAD))
     document.at("format").expect(document.value["format"] == FORMAT, quoted(FORMAT))
     if document.value["version"] != VERSION:
         document.fail(f"'version' is {quoted(document.value['version'])}; this cmdpkit reads version {VERSION}")
-    shape = _shape(document)
-    seen: dict[int, Located] = {}
-    entries: list[tuple[int, int, float]] = []
+    rows: list[tuple[Any, ...]] = []
+    lines: list[int] = []
     for i, table in enumerate(document.at("decisions").list_of(dict, "tables"), 1):
         decision = Located(path, f"decision {i}", table).table()
-        decision.only((*["step"] * (shape.horizon is not None), "state", "probabilities"))
-        h = decision.at("step").whole(1, shape.horizon) - 1 if shape.horizon is not None else 0
-        place = h * len(shape.states) + shape.states.find(decision.at("state").name_of(), decision, "state")
-        decision = Located(path, _decision(shape, place), decision.value)
-        if place in seen:
-            decision.fail(f"given a second time; the first is in line {seen[place].line}")
-        row = decision.inner("probabilities")
-        seen[place] = decision
-        entries += [(place, shape.actions.find(a, row, a), row.value[a]) for a in row.probabilities()]
-    placed, action, p = zip(*entries, strict=True) if entries else ((), (), ())
-    return _policy(path, shape, _Entries(_whole(placed), _whole(action), p, lambda i: seen[placed[i]]), cmdp)
-
-
-def _whole(numbers: Sequence[int]) -> IntArray:
-    return np.array(numbers, dtype=np.int64)
-
-
-def _decision(shape: _Shape, place: int) -> str:
-    """What messages call the decision at a place h * S + s."""
-    h, s = divmod(place, len(shape.states))
-    at = "" if shape.horizon is None else f" at step {h + 1}"
-    return f"decision{at} in state {quoted(shape.names[0][s])}"
+        decision.only((*["step"] * ("horizon" in document), "state", "probabilities"))
+        odds = decision.inner("probabilities")
+        rows += [(table.get("step"), table["state"], a, odds.value[a]) for a in odds.probabilities()]
+        lines += [decision.line or 1] * len(odds.value)
+    columns = {name: [row[k] for row in rows] for k, name in enumerate(COLUMNS)}
+    return _policy(Sheet(path, columns, lines), document, cmdp)
 
 
 def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
     """A policy with one line per action taken; what the head leaves out is taken from the model."""
     sheet = csv_text.parse(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
-    mistakes = Mistakes(path)
-    for i, told in sheet.broken.items():
-        mistakes.add("", None, f"{sheet.place(i)}: row: {told}")
-    mistakes.check()
     if sheet.constraints:
         Located(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
     head = Located(path, "head", sheet.head)
@@ -219,53 +163,44 @@ def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
         sheet.head.setdefault("states", names_entry(cmdp.states))
         sheet.head.setdefault("actions", names_entry(cmdp.action_names))
     head.only(HEAD[:2], (*LENGTH, *HEAD, "rows"))
-    shape = _shape(head)
-    columns = COLUMNS[1:] if shape.horizon is None else COLUMNS
+    columns = COLUMNS[1:] if _steps(head) is None else COLUMNS
     sure = cmdp is not None and "probability" not in sheet.columns
     sheet.names_of_columns().only(columns[:-1] if sure else columns)
-
-    def probability(cell: Located) -> float:
-        p = Located(path, "row", csv_text.number(cell.value, Written, comma=sheet.comma), cell.line, key="probability")
-        if p.number() < 0:
-            p.expect(False, "at least 0")
-        return cast(float, p.value)
-
-    def step(cell: Located) -> int:
-        return Located(path, "row", csv_text.whole(cell.value), cell.line, key="step").whole(1, shape.horizon) - 1
-
-    place = _whole(sheet.read("state", lambda cell: shape.states.find(cell.value, cell)))
-    if shape.horizon is not None:
-        place += _whole(sheet.read("step", step)) * len(shape.states)
-    action = _whole(sheet.read("action", lambda cell: shape.actions.find(cell.value, cell)))
-    p = [1.0] * len(place) if sure else sheet.read("probability", probability)
-    _refuse_repeats(sheet, place if sure else place * len(shape.actions) + action, sure=sure)
-
-    def where(i: int) -> Located:
-        return Located(path, _decision(shape, int(place[i])), None, sheet.lines[i])
-
-    return _policy(path, shape, _Entries(place, action, p, where), cmdp)
+    return _policy(sheet, head, cmdp)
 
 
-def _refuse_repeats(sheet: csv_text.Sheet, key: IntArray, *, sure: bool) -> None:
-    """Refuse a second line for the same key."""
-    order = np.argsort(key, kind="stable")
-    again = np.flatnonzero(np.diff(key[order]) == 0)
-    if not len(again):
-        return
-    k = again[np.argmin(order[again + 1])]
-    first, row = sheet.lines[order[k]], sheet.row(int(order[k + 1]))
-    if sure:
-        row.fail(
-            f"{quoted(row.value['state'])} has an action in line {first} already; leave one of them out, or add a "
-            "column probability if the policy randomises"
-        )
-    row.fail(f"{'step, ' * ('step' in row)}state and action are those of line {first}")
+def _policy(sheet: Sheet, head: Located, cmdp: CMDP | None) -> Policy:
+    """The policy in the rows of a sheet; with a model, states that have one action may be left out.
 
+    Without probabilities, every row is the only action of its state.
+    """
+    horizon, made_for = _steps(head), _made_for(head)
+    states, actions = head.at("states").names(), head.at("actions").names()
+    H, S, A = horizon or 1, len(states), len(actions)
+    mistakes = Mistakes(sheet.where, sheet.place)
+    sheet.note_broken(mistakes)
+    place = sheet.positions("state", Positions("state", states), mistakes)
+    if horizon is not None:
+        place += sheet.steps(horizon, mistakes, every=False) * S
+    action = sheet.positions("action", Positions("action", actions), mistakes)
+    certain = "probability" not in sheet.columns
+    p = np.ones(len(place)) if certain else sheet.probabilities(mistakes)
+    mistakes.check()
+    seen: dict[int, int] = {}
+    for i, key in enumerate((place if certain else place * A + action).tolist()):
+        if (first := seen.setdefault(key, i)) != i:
+            told = f"{'step, ' * (horizon is not None)}state and action are those of {sheet.name(first)}"
+            remedy = "leave one of them out"
+            if certain:
+                told = f"{quoted(sheet.columns['state'][i])} has an action in {sheet.name(first)} already"
+                remedy += ", or add a column probability if the policy randomises"
+            mistakes.add("a decision given twice", i, told, remedy)
+    mistakes.check()
 
-def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> Policy:
-    """The policy of the entries; with a model, states that have one action may be left out."""
-    H, S, A = shape.horizon or 1, len(shape.states), len(shape.actions)
-    place, action, p = entries.place, entries.action, np.array(entries.p, dtype=float)
+    def decision(place: int) -> str:
+        h, s = divmod(place, S)
+        return f"decision{'' if horizon is None else f' at step {h + 1}'} in state {quoted(states[s])}"
+
     covered = np.unique(place)
     one_action: Sequence[int] = ()
     if cmdp is not None and cmdp.S == S and H in (1, cmdp.n_steps) and len(forced(cmdp)) in (1, H):
@@ -274,11 +209,11 @@ def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> 
     if len(covered) + len(one_action) < H * S:  # seen before any array of this size is made
         there = np.union1d(covered, one_action)
         missing = next((i for i, x in enumerate(there.tolist()) if x != i), len(there))
-        shape.head.fail(
-            f"there is no {_decision(shape, missing)}; add one for every state that has more than one action"
-        )
-    sums = np.bincount(place, p, H * S).astype(float)
-    _check_sums(place, sums, entries)
+        head.fail(f"there is no {decision(missing)}; add one for every state that has more than one action")
+    sums, tolerance = sums_of(place, p, H * S, sheet.written(np.arange(len(p))))
+    for at in covered[np.abs(sums - 1)[covered] > tolerance[covered]].tolist():
+        row = sheet.at(int(np.flatnonzero(place == at)[0]), decision(at))
+        row.fail(f"the probabilities sum to {sums[at]:.12g}, {rule_of(tolerance[at])}")
     choice = np.full(H * S, -1, dtype=np.int32)
     sure = (p == 1.0) & (np.bincount(place, p > 0, H * S)[place] == 1)
     choice[place[sure]] = action[sure]
@@ -291,22 +226,10 @@ def _policy(path: Path, shape: _Shape, entries: _Entries, cmdp: CMDP | None) -> 
     off = np.abs(sums[drawn] - 1)
     if (off > ROW_SUM_TOLERANCE).any():
         table[off > ROW_SUM_TOLERANCE] /= sums[drawn][off > ROW_SUM_TOLERANCE, None]
-        warn(float(off.max()), str(path))
+        warn(float(off.max()), str(sheet.where))
     choice[drawn] = 0
     where = np.stack(np.divmod(drawn, S), axis=1)
-    return _named(choice.reshape(H, S), (where, table), shape.horizon, shape.names, shape.made_for)
-
-
-def _check_sums(place: IntArray, sums: FloatArray, entries: _Entries) -> None:
-    """Refuse probabilities that do not sum to 1, unless the rounding of their decimals explains it."""
-    off = np.flatnonzero(np.abs(sums - 1)[place] > ROW_SUM_TOLERANCE)
-    rows: dict[int, list[int]] = {}
-    for i in off.tolist():
-        rows.setdefault(int(place[i]), []).append(i)
-    for at, row in sorted(rows.items()):
-        tolerance = tolerance_of([entries.p[i] for i in row])
-        if abs(sums[at] - 1) > tolerance:
-            entries.where(row[0]).fail(f"the probabilities sum to {sums[at]:.12g}, {rule_of(tolerance)}")
+    return _named(choice.reshape(H, S), (where, table), horizon, (states, actions), made_for)
 
 
 def _steps(fields: Located) -> int | None:
@@ -341,22 +264,15 @@ def _named(
 
 
 def _read_npz(path: Path, _cmdp: CMDP | None) -> Policy:
-    header, arrays = read_npz(path, "policy", _layout)
-    names, H = (header.at("states").names(), header.at("actions").names()), _steps(header)
-    made_for = _made_for(header)
-    return _named(arrays["choice"], (arrays["where"], arrays["p"]), H, names, made_for)
-
-
-def _layout(header: Located) -> dict[str, Expected]:
-    """The arrays of the policy that a header declares."""
+    header, arrays = read_npz(path, "policy")
     header.only((*HEAD[:2], "draws"), (*LENGTH, *HEAD))
-    H, S, A = _steps(header) or 1, len(header.at("states").names()), len(header.at("actions").names())
-    m = header.at("draws").whole(0, H * S)
-    return {
-        "choice": Expected(np.dtype(index_type(A)).name, ((1, H), (S,))),
-        "where": Expected("int64", ((m,), (2,))),
-        "p": Expected("float64", ((m,), (A,))),
-    }
+    check_names(path, arrays, ("choice", "where", "p"))
+    names, H = (header.at("states").names(), header.at("actions").names()), _steps(header)
+    choice, where, p = (arrays[name] for name in ("choice", "where", "p"))
+    if choice.shape[:1] not in ((1,), (H or 1,)):
+        raise CmdpkitError(f"{path}: array 'choice' has shape {choice.shape}, expected 1 or {H} steps")
+    header.at("draws").expect(p.shape[:1] == (header.value["draws"],), f"the rows of p, which has shape {p.shape}")
+    return _named(choice, (where, p), H, names, _made_for(header))
 
 
 # -- large policies as CSV: neither writing nor reading makes an object for every line at once -------------------------

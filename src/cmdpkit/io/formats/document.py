@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from cmdpkit.errors import quoted
-from cmdpkit.io.formats.source import Index, Located, LocatedTable, Mistakes, rule_of, tolerance_of
+from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, rule_of, sums_of, tolerance_of
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.constraints import Constraint, Sense, signal_names
+from cmdpkit.model.constraints import Constraint, Sense, listed, signal_names
 from cmdpkit.model.criterion import checked_discount, checked_name
 from cmdpkit.model.outcomes import Outcomes, exactly_known
 from cmdpkit.model.read_dynamics import corrected_rows, corrected_start, report_correction
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.transitions import DENSE_LIMIT, FloatArray, Kernel, expected
-from cmdpkit.model.validate import MAX_HORIZON, Name, nearest, written_name
+from cmdpkit.model.transitions import DENSE_LIMIT, BoolArray, FloatArray, IntArray, Kernel, expected
+from cmdpkit.model.validate import MAX_HORIZON, Name, Positions, nearest, written_name
 
 # -- The criterion of a model and its bounds as entries of a file: exactly one of horizon, discount and criterion.
 
@@ -98,72 +100,103 @@ def grid_table(grid: Grid, states: Sequence[Name]) -> Tables:
 # -- From tables to a model ------------------------------------------------------------------------------------------
 
 
-Outcome = tuple[int, float, tuple[float, ...]]  # next state, probability, and reward and signals
-
-
 @dataclass(frozen=True)
-class TransitionRow:
-    """One transition of a file, with names replaced by indices."""
+class Transitions:
+    """What m transitions of a file say, with n outcomes in their order, and indices in place of names."""
 
-    fields: Located  # where it is in the file, for messages
-    state: int  # index of the state
-    action: int  # index of the action
-    step: int | None  # counts from 0; None if it holds for every step
-    next: dict[int, float]  # next state -> probability
-    tolerance: float  # how far from 1 the probabilities may sum
-    reward: float  # the reward of the action
-    signals: tuple[float, ...]  # [N], what the constraints count
-    outcomes: tuple[Outcome, ...] = ()  # all that may happen, where reward or signals are not the same for all of it
+    states: Sequence[Name]
+    actions: Sequence[Name]
+    place: Callable[[int], Located]  # where a transition is in the file, for messages
+    state: IntArray  # [m], index of the state
+    action: IntArray  # [m], index of the action
+    step: IntArray  # [m], counts from 0; -1 if the transition holds at every step
+    owner: IntArray  # [n], rising: the transition that an outcome belongs to
+    successors: IntArray  # [n], next state
+    prob: FloatArray  # [n], its probability
+    written: Callable[[int], float]  # the probability of an outcome as it was written, with its decimals
+    signals: FloatArray  # [n, 1 + N], reward and what the constraints count
 
-    def drawn(self) -> Iterator[Outcome]:
-        """All that may happen."""
-        certain = (self.reward, *self.signals)
-        return iter(self.outcomes or ((x, p, certain) for x, p in self.next.items()))
+    def __len__(self) -> int:
+        return len(self.state)
+
+    @cached_property
+    def first(self) -> IntArray:
+        """The first outcome of every transition, and at the end how many outcomes there are, [m + 1]."""
+        return np.searchsorted(self.owner, np.arange(len(self) + 1))
+
+    @cached_property
+    def varied(self) -> BoolArray:
+        """Whether reward or signals differ between the outcomes of a transition, [m]."""
+        differ = (self.signals != self.signals[self.first[self.owner]]).any(axis=1)
+        return np.bincount(self.owner, differ, len(self)) > 0
+
+    def outcomes(self, t: int) -> range:
+        """The outcomes of a transition."""
+        return range(self.first[t], self.first[t + 1])
+
+    def parts(self, t: int) -> dict[str, Any]:
+        """What may depend on the step, by its name in `PER_STEP`."""
+        here = slice(self.first[t], self.first[t + 1])
+        prob, signals = self.prob[here].tolist(), self.signals[here].tolist()
+        reward, *costs = (expected(prob, x) for x in zip(*signals, strict=True))
+        listed = list(zip(self.successors[here].tolist(), prob, signals, strict=True))
+        following: dict[int, float] = {}
+        for x, p, _ in listed:
+            following[x] = following.get(x, 0.0) + p
+        outcomes = listed if self.varied[t] else None
+        return {"next": following, "reward": reward, "constraints": costs, "outcomes": outcomes}
+
+    def placed(self, T: int) -> IntArray:
+        """The transition of every state and action in arrays of T steps, [T, S, A]; -1 where there is none.
+
+        With T = 1 all transitions of a state and action say the same.
+        """
+        found = np.full((T, len(self.states), len(self.actions)), -1)
+        always = self.step < 0
+        found[:, self.state[always], self.action[always]] = np.flatnonzero(always)
+        found[self.step[~always] % T, self.state[~always], self.action[~always]] = np.flatnonzero(~always)
+        return found
 
 
-def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
-    """The CMDP of a document; errors name file and line. ``mistakes`` are earlier ones, of tables marked as damaged."""
-    whole = Located(path, "the file", document)
-    whole.only(("model", "transition"), ("constraint", "grid"))
-    model = Located(path, "model", document["model"]).table()
+Reader = Callable[[Located, Sequence[Constraint], int | None, Mistakes], Transitions]
+
+
+def model_of(whole: Located, read: Reader, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
+    """The CMDP of a document, whose transitions are read by ``read``; errors name file and line."""
+    model = Located(whole.source, "model", whole.value["model"]).table()
     model.only(("start",), (*KEYS, "states", "actions", "per_step", "exact", "renormalise", "transitions"))
     renormalise = renormalise or ("renormalise" in model and model.at("renormalise").flag())
     judged = read_criterion(model)
     H = judged.get("horizon", 1)
     constraints = constraints_of(whole, RESERVED)
-    entries = _entries(whole, model, constraints, mistakes, timed="horizon" in judged)
-    states = _names(model, "states", [x.at("state").name_of() for x in entries])
-    actions = _names(model, "actions", [x.at("action").name_of() for x in entries])
-    state, action = Index("state", states), Index("action", actions)
-    rows = _rows(entries, state, action, constraints, H, mistakes)
-    _refuse_repeats(rows, mistakes)
-    if not renormalise:
-        _refuse_sums(rows, mistakes)
+    told = read(model, constraints, judged.get("horizon"), mistakes)
+    _refuse_repeats(told, mistakes)
+    tolerance = _tolerances(told, mistakes, renormalise=renormalise)
     mistakes.check()
-    _refuse_gaps(model, rows, H, states)
-    varying = _per_step(model, rows, H)
-
-    def shape(what: str) -> tuple[int, int, int]:
-        return H if what in varying else 1, len(states), len(actions)
-
+    varying = _per_step(model, told, H)
+    states, actions = told.states, told.actions
     if (H if varying else 1) * len(states) * len(actions) > DENSE_LIMIT:
-        model.fail(f"{H} steps, {len(states)} states and {len(actions)} actions are more than memory holds")
-    kernel, correction = _kernel(rows, shape("next"), renormalise)
+        model.fail(f"{H:,} steps, {len(states):,} states and {len(actions):,} actions are more than memory holds")
+    at = {what: told.placed(H if what in varying else 1) for what in PER_STEP}
+    _refuse_gaps(model, states, at["actions"] >= 0)
+    state, correction = Positions("state", states), 0.0
     mu, moved = _start(model, state, renormalise)
-    signals = zip(*(row.signals for row in rows), strict=True)
-    dynamics: dict[str, Any] = {
-        "P": kernel,
-        "r": _filled(rows, shape("reward"), [row.reward for row in rows]),
-        "g": [_filled(rows, shape("constraints"), list(values)) for values in signals],
-    }
-    if any(row.outcomes for row in rows):
+    if told.varied.any():
         timed = any(what in varying for what in PER_STEP if what != "actions")
-        dynamics = {"P": _outcomes(rows, (H if timed else 1, len(states), len(actions)), renormalise)}
+        dynamics: dict[str, Any] = {"P": _outcomes(told, H if timed else 1, renormalise)}
+    else:
+        rows, which = _spread(told, at["next"])
+        kernel = Kernel.from_entries(at["next"].shape, rows, told.successors[which], told.prob[which])
+        kernel, correction = corrected_rows(kernel, np.where(at["next"] >= 0, tolerance[at["next"]], 0.0))
+        sure = told.signals[told.first[:-1]]  # [m, 1 + N]
+        r = np.where(at["reward"] >= 0, sure[at["reward"], 0], 0.0)
+        g = [np.where(at["constraints"] >= 0, x[at["constraints"]], 0.0) for x in sure[:, 1:].T]
+        dynamics = {"P": kernel, "r": r, "g": g}
     cmdp = CMDP(
         **dynamics,
         mu=mu,
         **judged,
-        actions=_filled(rows, shape("actions"), [1.0] * len(rows)) > 0,
+        actions=at["actions"] >= 0,
         constraints=constraints,
         states=states,
         action_names=actions,
@@ -171,7 +204,7 @@ def model_of(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormal
         renormalise=renormalise,
         grid=grid_of(whole, state, len(actions)),
     )
-    report_correction(cmdp, max(correction, moved), str(path))
+    report_correction(cmdp, max(correction, moved), str(whole.source))
     return cmdp
 
 
@@ -204,7 +237,173 @@ def constraints_of(whole: Located, reserved: Sequence[str] = ()) -> list[Constra
     return list(made.values())
 
 
-def _entries(
+def _refuse_repeats(told: Transitions, mistakes: Mistakes) -> None:
+    """Refuse a second one for the same step; a state and action have one for all steps, or one for each step."""
+    seen: dict[tuple[int, int], dict[int, int]] = {}
+    for t, (*pair, step) in enumerate(zip(*(x.tolist() for x in (told.state, told.action, told.step)), strict=True)):
+        others = seen.setdefault((pair[0], pair[1]), {})
+        clash = next(iter(others.values()), None) if step < 0 else others.get(step, others.get(-1))
+        if clash is not None:
+            first = told.place(clash)
+            with mistakes.noting():
+                line = f" in line {first.line}" if first.line else ""
+                told.place(t).fail(f"given a second time; the first is the {first.name}{line}")
+        others[step] = t
+
+
+def _tolerances(told: Transitions, mistakes: Mistakes, *, renormalise: bool) -> FloatArray:
+    """How far from 1 the probabilities of each transition may sum, as rounding explains [m]; others are refused."""
+    sums, tolerance = sums_of(told.owner, told.prob, len(told), told.written)
+    for t in np.flatnonzero(sums <= 0 if renormalise else np.abs(sums - 1) > tolerance).tolist():
+        rule = "expected more than 0" if renormalise else f"{rule_of(tolerance[t])}; {REMEDY}"
+        with mistakes.noting():
+            told.place(t).fail(f"the probabilities sum to {sums[t]:.12g}, {rule}", "next")
+    return np.zeros(len(told)) if renormalise else tolerance
+
+
+def _refuse_gaps(model: Located, states: Sequence[Name], allowed: BoolArray) -> None:
+    """Refuse a model in which some state has no action at some step."""
+    for h, s in np.argwhere(~allowed.any(axis=-1))[:1].tolist():
+        when = f" at step {h + 1}" if allowed[:, s].any() else ""
+        model.fail(
+            f"state {quoted(states[s])} has no transition{when}: every state needs at least one action at every step"
+        )
+
+
+def _per_step(model: Located, told: Transitions, H: int) -> set[str]:
+    """Which parts are stored for each step: those that the file lists, or else those that differ between steps."""
+    first: dict[tuple[int, int], tuple[int, dict[str, Any]]] = {}
+    differs: dict[str, int] = {}
+    times = Counter[int]()
+    for t in np.flatnonzero(told.step >= 0).tolist():
+        parts = told.parts(t)
+        begun, base = first.setdefault((int(told.state[t]), int(told.action[t])), (t, parts))
+        times[begun] += 1
+        for what in parts:
+            if parts[what] != base[what]:
+                differs.setdefault(what, t)
+    for t, n in times.items():
+        if n < H:
+            differs.setdefault("actions", t)
+    if "per_step" not in model:
+        return set(differs)
+    listed = model.at("per_step").list_of(str, "texts")
+    for what in listed:
+        if what not in PER_STEP:
+            model.fail(f"'per_step' lists {quoted(what)}{nearest(what, PER_STEP)}", "per_step")
+    for what, t in differs.items():
+        if what not in listed:
+            told.place(t).fail(f"{what} depends on the step, but 'per_step' of the model does not list {quoted(what)}")
+    return set(listed)
+
+
+def _spread(told: Transitions, placed: IntArray) -> tuple[IntArray, IntArray]:
+    """The rows of the arrays in which transitions are placed, once for each outcome, and these outcomes."""
+    spread = [(row, i) for row, t in enumerate(placed.reshape(-1).tolist()) if t >= 0 for i in told.outcomes(t)]
+    rows, which = np.array(spread, dtype=np.int64).T
+    return rows, which
+
+
+def _outcomes(told: Transitions, T: int, renormalise: bool) -> Outcomes:
+    """All outcomes, with rounded probabilities divided by their sum; their sums were checked."""
+    sums = np.array([math.fsum(told.prob[slice(*ends)]) for ends in pairwise(told.first)])
+    divisor = np.where(renormalise | (np.abs(sums - 1) <= ROW_SUM_TOLERANCE), 1.0, sums)
+    rows, which = _spread(told, placed := told.placed(T))
+    prob = told.prob[which] / divisor[told.owner[which]]
+    return Outcomes.from_entries(placed.shape, rows, told.successors[which], prob, told.signals[which])
+
+
+def _start(model: Located, state: Positions, renormalise: bool) -> tuple[FloatArray, float]:
+    """mu [S] from the name of a state or a table of probabilities, and by how much it was corrected."""
+    mu = np.zeros(len(state.names))
+    if not isinstance(model.value["start"], dict):
+        mu[model.position(state, model.at("start").name_of(), "start")] = 1.0
+        return mu, 0.0
+    start = model.inner("start")
+    for name, p in start.probabilities().items():
+        mu[start.position(state, name, name)] = p
+    tolerance = tolerance_of(start.value.values())
+    if not renormalise and abs(mu.sum() - 1) > tolerance:
+        model.fail(f"'start' sums to {mu.sum():.12g}, {rule_of(tolerance)}; {REMEDY}", "start")
+    return corrected_start(mu, 0.0 if renormalise else tolerance)
+
+
+def grid_of(whole: Located, state: Positions, A: int) -> Grid | None:
+    """How to draw the model; rows and columns count from 0, cells follow the order of the states."""
+    if "grid" not in whole:
+        return None
+    fields = Located(whole.source, "grid", whole.value["grid"], whole.at("grid").line).table()
+    fields.only(("rows", "columns", "cells"), ("marks", "arrows"))
+    cells = fields.at("cells").list_of(list, "[row, column]")
+    for cell in cells:
+        if len(cell) != 2 or not all(type(x) is int for x in cell):
+            fields.fail(f"'cells' lists {quoted(cell)}, expected [row, column]", "cells")
+    arrows = fields.at("arrows").list_of(str, "texts") if "arrows" in fields else []
+    size = fields.at("rows").whole(), fields.at("columns").whole()
+    marks = fields.inner("marks") if "marks" in fields else fields
+    marked = {marks.position(state, x, x): marks.at(x).text() for x in (marks.value if "marks" in fields else ())}
+    with fields.locating("cells"):
+        grid = Grid(*size, tuple((row, column) for row, column in cells), marked, tuple(arrows))
+        grid.check(len(state.names), A)
+    return grid
+
+
+def without_signals(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """Constraints whose signals are columns of a table; one that has a signal of its own is refused."""
+    for c in (bounds := tuple(listed(constraints))):
+        if c.signal is not None:
+            raise CmdpkitError(
+                f"constraint {quoted(c.name)} has a signal of its own, expected it in the column {quoted(c.name)}"
+            )
+    return bounds
+
+
+# -- The transitions of TOML and JSON: one table for each state and action, or for each step of them -------------------
+
+
+def model_of_tables(path: Path, document: LocatedTable, mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
+    """The model of a document in TOML or JSON."""
+    whole = Located(path, "the file", document)
+    whole.only(("model", "transition"), ("constraint", "grid"))
+    return model_of(whole, partial(_of_tables, whole), mistakes, renormalise=renormalise)
+
+
+def _of_tables(
+    whole: Located, model: Located, constraints: Sequence[Constraint], horizon: int | None, mistakes: Mistakes
+) -> Transitions:
+    """The transitions of a document, except those with a mistake."""
+    tables = _checked_tables(whole, model, constraints, mistakes, timed=horizon is not None)
+    states, actions = (names_told(model, f"{key}s", [x.value[key] for x in tables]) for key in ("state", "action"))
+    state, action = Positions("state", states), Positions("action", actions)
+    kept: list[tuple[Located, int, int, int]] = []
+    found: list[list[tuple[int, float, list[float]]]] = []
+    for fields in tables:
+        with mistakes.noting():
+            s = fields.position(state, fields.value["state"], "state")
+            a = fields.position(action, fields.value["action"], "action")
+            step = fields.at("step").whole(1, horizon) - 1 if "step" in fields else -1
+            found.append(_told_outcomes(fields, state, constraints))
+            kept.append((fields, s, a, step))
+    if not kept:
+        mistakes.check()
+    places, s_of, a_of, steps = zip(*kept, strict=True)
+    successors, prob, signals = zip(*(x for listed in found for x in listed), strict=True)
+    return Transitions(
+        states,
+        actions,
+        places.__getitem__,
+        np.array(s_of),
+        np.array(a_of),
+        np.array(steps),
+        np.repeat(np.arange(len(found)), [len(x) for x in found]),
+        np.array(successors),
+        np.array(prob, dtype=float),
+        prob.__getitem__,
+        np.array(signals, dtype=float),
+    )
+
+
+def _checked_tables(
     whole: Located, model: Located, constraints: Sequence[Constraint], mistakes: Mistakes, *, timed: bool
 ) -> list[Located]:
     """Every transition of the file, with the keys it must have; a step only where there is a horizon."""
@@ -218,8 +417,7 @@ def _entries(
     for i, table in enumerate(tables, 1):
         called = f"transition {i}"
         if "state" in table and "action" in table:
-            at = f" at step {table['step']}" if "step" in table else ""
-            called = f"transition from {quoted(table['state'])} under {quoted(table['action'])}{at}"
+            called = transition_name(table["state"], table["action"], table.get("step"))
         fields = Located(whole.source, called, table).table()
         with mistakes.noting():
             told = ("outcomes",) if "outcomes" in table else ("next", "reward", *(c.name for c in constraints))
@@ -232,7 +430,12 @@ def _entries(
     return entries
 
 
-def _names(model: Located, key: str, found: list[Name]) -> Sequence[Name]:
+def transition_name(state: Any, action: Any, step: Any = None) -> str:
+    """What messages call a transition."""
+    return f"transition from {quoted(state)} under {quoted(action)}{'' if step is None else f' at step {step}'}"
+
+
+def names_told(model: Located, key: str, found: Iterable[Name]) -> Sequence[Name]:
     """The names that the file lists, or else those that its transitions use, in order of appearance."""
     if key in model:
         return model.at(key).names()
@@ -242,198 +445,25 @@ def _names(model: Located, key: str, found: list[Name]) -> Sequence[Name]:
     return list(first.values())
 
 
-def _rows(
-    entries: list[Located], state: Index, action: Index, constraints: Sequence[Constraint], H: int, mistakes: Mistakes
-) -> list[TransitionRow]:
-    """All transitions with indices in place of names, except those with a mistake."""
-    rows = []
-    for fields in entries:
-        if fields.value.damaged:
-            continue
-        with mistakes.noting():
-            place = (
-                fields,
-                state.find(fields.value["state"], fields, "state"),
-                action.find(fields.value["action"], fields, "action"),
-                fields.at("step").whole(1, H) - 1 if "step" in fields else None,
-            )
-            if "outcomes" in fields:
-                rows.append(TransitionRow(*place, *_told_outcomes(fields.at("outcomes"), state, constraints)))
-                continue
-            successors = fields.inner("next")
-            row = TransitionRow(
-                *place,
-                {state.find(x, successors, x): p for x, p in successors.probabilities().items()},
-                tolerance_of(successors.value.values()),
-                fields.at("reward").reward(),
-                tuple(fields.at(c.name).number() for c in constraints),
-            )
-            rows.append(row)
-    return rows
+def _told_outcomes(
+    fields: Located, state: Positions, constraints: Sequence[Constraint]
+) -> list[tuple[int, float, list[float]]]:
+    """Next state, probability as it was written, and reward and signals of all that may happen."""
+    names = [c.name for c in constraints]
 
+    def signals(place: Located) -> list[float]:
+        return [place.at("reward").reward(), *(place.at(name).number() for name in names)]
 
-def _told_outcomes(listed: Located, state: Index, constraints: Sequence[Constraint]) -> tuple[Any, ...]:
-    """The last fields of a `TransitionRow`, from a list of outcomes."""
-    found: list[Outcome] = []
-    written = []
-    for entry in listed.entries("a list of outcomes"):
-        fields = entry.table()
-        fields.only(("next", "probability", "reward", *(c.name for c in constraints)))
-        p = fields.at("probability")
+    if "outcomes" not in fields:
+        successors = fields.inner("next")
+        successors.probabilities()
+        certain = signals(fields)
+        return [(successors.position(state, x, x), p, certain) for x, p in successors.value.items()]
+    listed = []
+    for place in fields.at("outcomes").entries("a list of outcomes"):
+        entry = place.table()
+        entry.only(("next", "probability", "reward", *names))
+        p = entry.at("probability")
         p.expect(p.number() >= 0, "at least 0")
-        written.append(p.value)
-        signals = fields.at("reward").reward(), *(fields.at(c.name).number() for c in constraints)
-        found.append((state.find(fields.at("next").name_of(), fields, "next"), float(p.value), signals))
-    following: dict[int, float] = {}
-    for s, share, _ in found:
-        following[s] = following.get(s, 0.0) + share
-    reward, *means = (
-        expected([p for _, p, _ in found], x) for x in zip(*(signals for *_, signals in found), strict=True)
-    )
-    return following, tolerance_of(written), reward, tuple(means), tuple(found)
-
-
-def _refuse_repeats(rows: list[TransitionRow], mistakes: Mistakes) -> None:
-    """Refuse a second row for the same step; a state and action have one row for all steps, or one for each step."""
-    seen: dict[tuple[int, int], dict[int | None, TransitionRow]] = {}
-    for row in rows:
-        others = seen.setdefault((row.state, row.action), {})
-        clash = next(iter(others.values()), None) if row.step is None else others.get(row.step) or others.get(None)
-        if clash is not None:
-            line = clash.fields.line
-            first = f"{clash.fields.name} in line {line}" if line else clash.fields.name
-            with mistakes.noting():
-                row.fields.fail(f"given a second time; the first is the {first}")
-        others[row.step] = row
-
-
-def _refuse_sums(rows: list[TransitionRow], mistakes: Mistakes) -> None:
-    """Refuse probabilities that do not sum to 1, unless rounding explains it."""
-    for row in rows:
-        total = sum(row.next.values())
-        if abs(total - 1) > row.tolerance:
-            with mistakes.noting():
-                row.fields.fail(f"the probabilities sum to {total:.12g}, {rule_of(row.tolerance)}; {REMEDY}", "next")
-
-
-def _refuse_gaps(model: Located, rows: list[TransitionRow], H: int, states: Sequence[Name]) -> None:
-    """Refuse a model in which some state has no action at some step."""
-    always = {row.state for row in rows if row.step is None}
-    steps: dict[int, set[int | None]] = {}
-    for row in rows:
-        steps.setdefault(row.state, set()).add(row.step)
-    for s, name in enumerate(states):
-        covered = steps.get(s, set())
-        if s not in always and len(covered) < H:
-            missing = next(h for h in range(H) if h not in covered)
-            when = f" at step {missing + 1}" if covered else ""
-            model.fail(
-                f"state {quoted(name)} has no transition{when}: every state needs at least one action at every step"
-            )
-
-
-def _per_step(model: Located, rows: list[TransitionRow], H: int) -> set[str]:
-    """Which parts are stored for each step: those that the file lists, or else those that differ between steps."""
-    first: dict[tuple[int, int], TransitionRow] = {}
-    differs: dict[str, TransitionRow] = {}
-    for row in rows:
-        base = first.setdefault((row.state, row.action), row)
-        for what in ("next", "reward", "signals", "outcomes"):
-            if getattr(row, what) != getattr(base, what):
-                differs.setdefault("constraints" if what == "signals" else what, row)
-    times = Counter((row.state, row.action) for row in rows if row.step is not None)
-    for pair, n in times.items():
-        if n < H:
-            differs.setdefault("actions", first[pair])
-    if "per_step" not in model:
-        return set(differs)
-    listed = model.at("per_step").list_of(str, "texts")
-    for what in listed:
-        if what not in PER_STEP:
-            model.fail(f"'per_step' lists {quoted(what)}{nearest(what, PER_STEP)}", "per_step")
-    for what, row in differs.items():
-        if what not in listed:
-            row.fields.fail(f"{what} depends on the step, but 'per_step' of the model does not list {quoted(what)}")
-    return set(listed)
-
-
-def _placed(rows: list[TransitionRow], T: int) -> Iterator[tuple[int, int]]:
-    """Yield (i, t) if row i belongs to step t of an array of T steps; with T = 1, all rows of an action are equal."""
-    for i, row in enumerate(rows):
-        if T == 1 or row.step is not None:
-            yield i, (row.step or 0) % T
-        else:
-            yield from ((i, t) for t in range(T))
-
-
-def _filled(rows: list[TransitionRow], shape: tuple[int, int, int], values: list[float]) -> FloatArray:
-    """An array [T, S, A] of the rows' values, 0 where there is no row."""
-    array = np.zeros(shape)
-    for i, t in _placed(rows, shape[0]):
-        array[t, rows[i].state, rows[i].action] = values[i]
-    return array
-
-
-def _kernel(rows: list[TransitionRow], shape: tuple[int, int, int], renormalise: bool) -> tuple[Kernel, float]:
-    """The probabilities of all rows, checked with their lines, and the largest correction of a row."""
-    T, S, A = shape
-    at = {((t * S + rows[i].state) * A + rows[i].action): rows[i] for i, t in _placed(rows, T)}
-    placed = [(index, x, p) for index, row in at.items() for x, p in row.next.items()]
-    index, successors, prob = (np.array(column) for column in zip(*placed, strict=True))
-    kernel = Kernel.from_entries(shape, index, successors, prob)
-    sums = kernel.sums().reshape(-1)
-    for i, row in at.items():
-        if renormalise and sums[i] <= 0:
-            row.fields.fail(f"the probabilities sum to {sums[i]:.12g}, expected more than 0", "next")
-    tolerance = np.zeros(T * S * A)
-    tolerance[list(at)] = 0.0 if renormalise else [row.tolerance for row in at.values()]
-    return corrected_rows(kernel, tolerance.reshape(shape))
-
-
-def _outcomes(rows: list[TransitionRow], shape: tuple[int, int, int], renormalise: bool) -> Outcomes:
-    """All outcomes, with rounded probabilities divided by their sum; their sums were checked."""
-    T, S, A = shape
-    entries = []
-    for index, row in {((t * S + rows[i].state) * A + rows[i].action): rows[i] for i, t in _placed(rows, T)}.items():
-        total = math.fsum(row.next.values())
-        divisor = 1.0 if renormalise or abs(total - 1) <= ROW_SUM_TOLERANCE else total
-        entries += [(index, x, p / divisor, signals) for x, p, signals in row.drawn()]
-    where, successors, prob, signals = (np.array(column) for column in zip(*entries, strict=True))
-    return Outcomes.from_entries(shape, where, successors, prob, signals)
-
-
-def _start(model: Located, state: Index, renormalise: bool) -> tuple[FloatArray, float]:
-    """mu [S] from the name of a state or a table of probabilities, and by how much it was corrected."""
-    mu = np.zeros(len(state))
-    if not isinstance(model.value["start"], dict):
-        mu[state.find(model.at("start").name_of(), model, "start")] = 1.0
-        return mu, 0.0
-    start = model.inner("start")
-    for name, p in start.probabilities().items():
-        mu[state.find(name, start, name)] = p
-    tolerance = tolerance_of(start.value.values())
-    if not renormalise and abs(mu.sum() - 1) > tolerance:
-        model.fail(f"'start' sums to {mu.sum():.12g}, {rule_of(tolerance)}; {REMEDY}", "start")
-    return corrected_start(mu, 0.0 if renormalise else tolerance)
-
-
-def grid_of(whole: Located, state: Index, A: int) -> Grid | None:
-    """How to draw the model; rows and columns count from 0, cells follow the order of the states."""
-    if "grid" not in whole:
-        return None
-    fields = Located(whole.source, "grid", whole.value["grid"]).table()
-    fields.only(("rows", "columns", "cells"), ("marks", "arrows"))
-    cells = fields.at("cells").list_of(list, "[row, column]")
-    for cell in cells:
-        if len(cell) != 2 or not all(type(x) is int for x in cell):
-            fields.fail(f"'cells' lists {quoted(cell)}, expected [row, column]", "cells")
-    if len(cells) != len(state):
-        fields.fail(f"'cells' has {len(cells)} entries, expected one per state: {len(state)}", "cells")
-    arrows = fields.at("arrows").list_of(str, "texts") if "arrows" in fields else []
-    if arrows and len(arrows) != A:
-        fields.fail(f"'arrows' has {len(arrows)} entries, expected one per action: {A}", "arrows")
-    size = fields.at("rows").whole(), fields.at("columns").whole()
-    marks = fields.inner("marks") if "marks" in fields else fields
-    marked = {state.find(x, marks, x): marks.at(x).text() for x in (marks.value if "marks" in fields else ())}
-    with fields.locating("cells"):
-        return Grid(*size, tuple((row, column) for row, column in cells), marked, tuple(arrows))
+        listed.append((entry.position(state, entry.at("next").name_of(), "next"), p.value, signals(entry)))
+    return listed

@@ -1,7 +1,8 @@
 """Models and policies as npz files: plain arrays and a JSON header, read by NumPy with nothing unpickled.
 
 A small archive can inflate to any size, so the sizes that its directory declares are limited before anything is read;
-zipfile gives no more bytes of a member than that. Types and shapes are compared with what the header asks for.
+zipfile gives no more bytes of a member than that. Types and shapes are checked by the model or policy that is made of
+the arrays, as if a user had given them.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ from __future__ import annotations
 import json
 import math
 import struct
-import sys
 import zipfile
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from cmdpkit.errors import CmdpkitError, quoted, shown
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats import document
-from cmdpkit.io.formats.source import Index, Located, LocatedTable, check_regular
+from cmdpkit.io.formats.source import Located, LocatedTable, check_regular
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import ARRAYS, Kernel
+from cmdpkit.model.validate import Positions
 
 ALWAYS_ALLOWED_BYTES = 16 << 20  # bytes that any file may inflate to
 MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
@@ -33,21 +34,9 @@ MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
 Arrays = dict[str, NDArray[Any]]
 
 
-class Expected(NamedTuple):
-    """The type that an array must have, and for each axis the lengths it may have."""
-
-    dtype: str  # name of the type of its numbers
-    shape: tuple[Container[int], ...]  # for each axis, the lengths that it may have
-
-
-def inflation_limit(size: int) -> int:
-    """The number of bytes that a file of a size may inflate to."""
-    return max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size)
-
-
 def check_inflation(path: Path, size: int, total: int) -> None:
     """Refuse a file of a size that inflates to far more, because it may be made to fill the memory."""
-    if total > inflation_limit(size):
+    if total > max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size):
         raise CmdpkitError(
             f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
             "as much; if that is right, write it without compression"
@@ -116,26 +105,13 @@ def _damage(path: Path) -> Iterator[None]:
         raise CmdpkitError(f"{path}: not a complete npz file of plain arrays: {error}") from None
 
 
-def check_arrays(path: Path, arrays: Arrays, expected: Mapping[str, Expected]) -> None:
-    """Refuse the arrays if one is missing, unknown, or of another type or shape than expected."""
-    for name in arrays:
-        if name not in expected:
-            raise CmdpkitError(f"{path}: unknown array {quoted(name)}; expected are {', '.join(expected)}")
-    for name, (dtype, lengths) in expected.items():
+def check_names(path: Path, arrays: Arrays, names: Sequence[str]) -> None:
+    """Refuse the arrays if one is missing or unknown; who makes something of them checks their types and shapes."""
+    for name in (*arrays, *names):
+        if name not in names:
+            raise CmdpkitError(f"{path}: unknown array {quoted(name)}; expected are {', '.join(names)}")
         if name not in arrays:
             raise CmdpkitError(f"{path}: array {quoted(name)} is missing")
-        found = arrays[name]
-        if found.dtype != np.dtype(dtype):
-            raise CmdpkitError(f"{path}: array {quoted(name)} has dtype {found.dtype}, expected {dtype}")
-        if found.ndim != len(lengths) or not all(n in a for n, a in zip(found.shape, lengths, strict=True)):
-            rule = " x ".join(map(_axis, lengths))
-            raise CmdpkitError(f"{path}: array {quoted(name)} has shape {found.shape}, expected {rule}")
-
-
-def _axis(lengths: Container[int]) -> str:
-    if isinstance(lengths, range):
-        return f"{lengths.start}..{lengths.stop - 1}"
-    return " or ".join(map(shown, dict.fromkeys(lengths))) if isinstance(lengths, tuple) else str(lengths)
 
 
 # -- Arrays and a JSON header in one npz file: the form for large models and policies.
@@ -153,17 +129,10 @@ def write_npz(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arra
         raise CmdpkitError(f"{half} in a name is half a character, which UTF-8 cannot hold") from None
 
 
-def read_npz(
-    path: Path, kind: str, layout: Callable[[Located], Mapping[str, Expected]], *, mapped: Container[str] = ()
-) -> tuple[Located, Arrays]:
-    """Header and arrays of a file of this kind; those called in ``mapped`` stay on disk and are read when used.
-
-    ``layout`` checks the header and returns the type and shape of every array that it declares.
-    """
+def read_npz(path: Path, kind: str, *, mapped: Container[str] = ()) -> tuple[Located, Arrays]:
+    """Header and arrays of a file of this kind; those called in ``mapped`` stay on disk and are read when used."""
     arrays = read_arrays(path, mapped)
-    header = Located(path, "header", _header(path, arrays.pop("header", None), kind))
-    check_arrays(path, arrays, layout(header))
-    return header, arrays
+    return Located(path, "header", _header(path, arrays.pop("header", None), kind)), arrays
 
 
 def _header(path: Path, found: NDArray[Any] | None, kind: str) -> LocatedTable:
@@ -206,7 +175,11 @@ def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
 
 def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False) -> CMDP:
     """A model that `write_npz_model` stored; with ``mmap`` its transitions stay on disk."""
-    header, arrays = read_npz(path, "model", _layout, mapped=ARRAYS if mmap else ())
+    header, arrays = read_npz(path, "model", mapped=ARRAYS if mmap else ())
+    header.only(("states", "actions", "constraint"), (*document.KEYS, "grid", "exact", "outcomes"))
+    judged = document.read_criterion(header)
+    drawn = "outcomes" in header and header.at("outcomes").flag()
+    check_names(path, arrays, (*ARRAYS, "actions", "mu", *(("outcomes",) if drawn else ("r", "signals"))))
     states, actions = header.at("states").names(), header.at("actions").names()
     S, A = len(states), len(actions)
     stored = [arrays[name] for name in ARRAYS]
@@ -214,7 +187,7 @@ def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False)
     rows = Kernel.owning(T, S, A, *stored)
     constraints = document.constraints_of(header)
     source: dict[str, Any] = {}
-    if "outcomes" in arrays:
+    if drawn:
         rows.check_rows()
         successors = rows.successors.astype(np.int64)
         source["P"] = Outcomes.from_entries((T, S, A), rows.rows, successors, rows.prob, arrays["outcomes"])
@@ -223,38 +196,12 @@ def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False)
     return CMDP(
         **source,
         mu=arrays["mu"],
-        **document.read_criterion(header),
+        **judged,
         actions=arrays["actions"],
         constraints=constraints,
         exact=document.exact_of(header, constraints),
         states=states,
         action_names=actions,
         renormalise=renormalise,
-        grid=document.grid_of(header, Index("state", states), A),
+        grid=document.grid_of(header, Positions("state", states), A),
     )
-
-
-def _layout(header: Located) -> dict[str, Expected]:
-    """The arrays of the model that a header declares, with every length an axis may have."""
-    header.only(("states", "actions", "constraint"), (*document.KEYS, "grid", "exact", "outcomes"))
-    H = document.read_criterion(header).get("horizon", 1)
-    S, A = len(header.at("states").names()), len(header.at("actions").names())
-    N = len(document.constraints_of(header))
-    steps = (1, H)  # an array that does not depend on the step is stored once
-    drawn = "outcomes" in header and header.at("outcomes").flag()
-    entries = range(sys.maxsize if drawn else H * S * A * S + 1)
-    collected = {
-        "r": Expected("float64", (steps, (S,), (A,))),
-        "signals": Expected("float64", ((N,), steps, (S,), (A,))),  # in the user's sense
-    }
-    stored = (
-        Expected("int64", ((S * A + 1, H * S * A + 1),)),
-        Expected("int32", (entries,)),
-        Expected("float64", (entries,)),
-    )
-    return {
-        **dict(zip(ARRAYS, stored, strict=True)),
-        **({"outcomes": Expected("float64", (entries, (1 + N,)))} if drawn else collected),
-        "actions": Expected("bool", (steps, (S,), (A,))),
-        "mu": Expected("float64", ((S,),)),
-    }

@@ -10,9 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
+
 from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.validate import Name, is_int, names_of, nearest
+from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.validate import Name, Positions, is_int, names_of, nearest
 
 # -- Numbers that know with how many decimals they were written, to distinguish rounding from mistakes.
 
@@ -57,6 +60,20 @@ def tolerance_of(values: Iterable[Any]) -> float:
         return ROW_SUM_TOLERANCE
     just_below = 1 - 1e-9  # a row that is off by the full amount was not rounded to nearest
     return max(ROW_SUM_TOLERANCE, just_below * len(decimals) * 0.5 * 10.0 ** -max(decimals))
+
+
+def sums_of(
+    owner: IntArray, prob: FloatArray, n: int, written: Callable[[int], float]
+) -> tuple[FloatArray, FloatArray]:
+    """The sum of the probabilities of each of n owners, and how far from 1 each may be; see `tolerance_of`."""
+    sums: FloatArray = np.bincount(owner, prob, n).astype(float)
+    tolerance: FloatArray = np.full(n, ROW_SUM_TOLERANCE)
+    parts: dict[int, list[float]] = {}
+    for i in np.flatnonzero(np.abs(sums - 1)[owner] > ROW_SUM_TOLERANCE).tolist():
+        parts.setdefault(int(owner[i]), []).append(written(i))
+    for k, listed in parts.items():
+        tolerance[k] = tolerance_of(listed)
+    return sums, tolerance
 
 
 MAX_MISTAKES = 20  # mistakes without a kind that one message lists
@@ -168,7 +185,6 @@ class LocatedTable(dict[str, Any]):
         super().__init__(content)
         self.line = line
         self.lines = dict(lines or {})
-        self.damaged = False  # whether a mistake was found in it already
 
 
 class Located:
@@ -296,6 +312,13 @@ class Located:
         self.expect(isinstance(self.value, str), "text")
         return str(self.value)
 
+    def position(self, known: Positions, name: Name, key: str | None = None) -> int:
+        """The position of a name, or an error that suggests the most similar one."""
+        try:
+            return known(name)
+        except CmdpkitError as error:
+            self.fail(str(error), key)
+
     def name_of(self) -> Name:
         """A name: text or a whole number."""
         self.expect(is_name(self.value), "a name")
@@ -330,20 +353,3 @@ def _place(source: Path | str, line: int | None) -> str:
 def is_name(value: Any) -> bool:
     """Whether a value of a file can be a name."""
     return bool(value.strip()) if isinstance(value, str) else is_int(value)
-
-
-class Index:
-    """Positions of names. They are found by their text, because a file writes a name 1 as "1" if it is a key."""
-
-    def __init__(self, what: str, names: Iterable[Name]) -> None:
-        self.what = what
-        self.position = {str(x): i for i, x in enumerate(names)}
-
-    def __len__(self) -> int:
-        return len(self.position)
-
-    def find(self, name: Name, place: Located, key: str | None = None) -> int:
-        """The position of a name, or an error that suggests the most similar one."""
-        if str(name) not in self.position:
-            place.fail(f"unknown {self.what} {quoted(name)}{nearest(str(name), self.position)}", key)
-        return self.position[str(name)]

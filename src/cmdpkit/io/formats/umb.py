@@ -1,4 +1,4 @@
-"""Files in the unified Markov binary format (.umb): a compressed tar archive of an index in JSON and of plain vectors.
+"""Files in the unified Markov binary format (.umb): a tar archive of an index in JSON and of plain vectors.
 
 The format is that of https://github.com/pmc-tools/umb, version 0. Vectors are little-endian: probabilities and rewards
 of their declared type, offsets and targets of 64 bits. A small archive can inflate to any size, so the bytes that come
@@ -23,14 +23,13 @@ import numpy as np
 
 import cmdpkit
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.npz import check_inflation, inflation_limit
+from cmdpkit.io.formats.npz import check_inflation
 from cmdpkit.io.formats.prism import Explicit, check_names, told_apart
-from cmdpkit.io.formats.source import check_regular
+from cmdpkit.io.formats.source import Located, check_regular
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name
 
 FORMAT_VERSION = 0  # version of the format that is read and written
-COMPRESSION_LEVEL = 1  # gzip level; higher ones take several times as long and save little
 COMPRESSED: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by the first bytes of the file
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ": lzma.open,
@@ -42,8 +41,6 @@ DAMAGE = (
     *(ValueError, KeyError, TypeError, RecursionError),  # of the index in JSON, which may be nested without end
 )
 
-Index = Mapping[str, Any]
-
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
@@ -53,17 +50,18 @@ def read(path: Path) -> Explicit:
     check_regular(path)
     try:
         files = _members(path)
-        index = _table(json.loads(files["index.json"]), "the index")
-        system = _table(index["transition-system"], "transition-system")
-        if index["format-version"] != FORMAT_VERSION:
+        index = Located(path, "the index", json.loads(files["index.json"])).table()
+        system = index.at("transition-system").table()
+        if index.value["format-version"] != FORMAT_VERSION:
             raise CmdpkitError(
-                f"{path} has version {quoted(index['format-version'])} of the format, this cmdpkit reads "
+                f"{path} has version {quoted(index.value['format-version'])} of the format, this cmdpkit reads "
                 f"{FORMAT_VERSION}; update cmdpkit"
             )
-        if system["time"] != "discrete" or system["#players"] > 1:
+        if system.value["time"] != "discrete" or system.value["#players"] > 1:
             raise CmdpkitError(f"{path} is not a Markov decision process in discrete time with one player")
-        annotations = _table(index.get("annotations", {}), "annotations")
-        return _model(path, files, system, _table(annotations.get("rewards", {}), "rewards"))
+        annotations = Located(path, "annotations", index.value.get("annotations", {})).table()
+        rewards = Located(path, "rewards", annotations.value.get("rewards", {})).table()
+        return _model(path, files, system, rewards)
     except CmdpkitError:
         raise
     except DAMAGE as error:
@@ -73,8 +71,8 @@ def read(path: Path) -> Explicit:
         raise CmdpkitError(f"{path}: not a complete .umb file: {said}") from None
 
 
-def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Mapping[str, Index]) -> Explicit:
-    S, choices, branches = (_count(system, key) for key in ("#states", "#choices", "#branches"))
+def _model(path: Path, files: Mapping[str, bytes], system: Located, described: Located) -> Explicit:
+    S, choices, branches = (system.at(key).whole(0) for key in ("#states", "#choices", "#branches"))
     target = _integers(files, "branch-to-target.bin", "<u8", branches)
     owner = np.repeat(np.arange(choices), np.diff(_offsets(files, "choice-to-branches.bin", choices, branches)))
     first = _offsets(files, "state-to-choices.bin", S, choices)
@@ -82,25 +80,25 @@ def _model(path: Path, files: Mapping[str, bytes], system: Index, described: Map
         raise CmdpkitError(f"{path}: a transition leads to state {target.max()}, but there are {S}, numbered from 0")
     state = np.repeat(np.arange(S), np.diff(first))
     if "branch-probability-type" in system:
-        kind = system["branch-probability-type"]
-        prob = _numbers(path, files["branch-to-probability.bin"], kind, branches, "probabilities")
+        kind = system.at("branch-probability-type").table()
+        prob = _numbers(files["branch-to-probability.bin"], kind, branches, "probabilities")
     elif branches == choices:
         prob = np.ones(branches)  # every choice has one next state
     else:
         raise CmdpkitError(f"{path} has no probabilities: it is a transition system, not a Markov decision process")
     rewards = {}
-    for name, structure in described.items():
-        structure = _table(structure, f"the reward structure {quoted(name)}")
+    for name in described.value:
+        structure = described.at(name).table()
         total = np.zeros(choices)
         for part, n in (("states", S), ("choices", choices), ("branches", branches)):
-            if part in structure["applies-to"]:
+            if part in structure.value["applies-to"]:
                 data = files[f"annotations/rewards/{name}/{part}/values.bin"]
-                values = _numbers(path, data, structure["type"], n, f"rewards of {quoted(name)}")
+                values = _numbers(data, structure.at("type").table(), n, f"rewards of {quoted(name)}")
                 if part == "states":
                     total += values[state]
                 else:
                     total += values if part == "choices" else np.bincount(owner, prob * values, choices)
-        rewards[structure.get("alias") or name] = total
+        rewards[structure.value.get("alias") or name] = total
     check_names(path, rewards)
     actions, action = _actions(files, system, state)
     return Explicit(
@@ -147,19 +145,6 @@ class _Limited(io.RawIOBase):
         return data
 
 
-def _table(value: Any, what: str) -> Index:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{what} is {quoted(value)}, expected an object")
-    return value
-
-
-def _count(system: Index, key: str) -> int:
-    n = system[key]
-    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-        raise ValueError(f"{key} is {quoted(n)}, expected a whole number")
-    return n
-
-
 def _integers(files: Mapping[str, bytes], name: str, dtype: str, n: int) -> IntArray:
     data = files[name]
     if len(data) != n * np.dtype(dtype).itemsize:
@@ -179,43 +164,29 @@ def _offsets(files: Mapping[str, bytes], name: str, parents: int, children: int)
     return offsets
 
 
-def _numbers(path: Path, data: bytes, kind: Index, n: int, what: str) -> FloatArray:
+def _numbers(data: bytes, kind: Located, n: int, what: str) -> FloatArray:
     """A vector of numbers of a declared type; fractions are rounded to the nearest float."""
-    name = _table(kind, f"the type of {what}")["type"]
-    if name not in BITS:
-        raise CmdpkitError(f"{path}: {what} have the type {quoted(name)}, expected {', '.join(BITS)}")
-    size, odd = divmod(kind.get("size", BITS[name]), 8)
-    if odd or size < 1 or len(data) != n * size:
+    name = kind.at("type").text()
+    kind.at("type").expect(name in BITS, ", ".join(BITS))
+    size, odd = divmod(kind.value.get("size", BITS[name]), 8)
+    if odd or size < 1 or len(data) != n * size or (name == "double" and size != 8):
         raise ValueError(f"{what} have {len(data):,} bytes, expected {n:,} numbers of {8 * size + odd} bits")
-    if name == "double" and size == 8:
-        return np.frombuffer(data, "<f8").astype(float)
-    if name in ("int", "uint") and size in (1, 2, 4, 8):
-        return np.frombuffer(data, f"<{name[0]}{size}").astype(float)
-    pieces = (data[i : i + size] for i in range(0, len(data), size))
-    if name == "rational" and size % 2 == 0:
-        halves = ((piece[: size // 2], piece[size // 2 :]) for piece in pieces)
-        return np.array([_quotient(_whole(a, True), _whole(b, False), what) for a, b in halves])
     if name == "double":
-        raise ValueError(f"{what} have {8 * size} bits, expected 64")
-    return np.array([_quotient(_whole(piece, name == "int"), 1, what) for piece in pieces])
-
-
-def _quotient(a: int, b: int, what: str) -> float:
+        return np.frombuffer(data, "<f8").astype(float)
+    top = size // 2 if name == "rational" else size  # bytes of the numerator; a whole number has no denominator
+    pieces = (data[i : i + size] for i in range(0, len(data), size))
+    pairs = ((int.from_bytes(x[:top], "little", signed=name != "uint"), x[top:]) for x in pieces)
     try:
-        return a / b
+        return np.array([a / (int.from_bytes(b, "little") if b else 1) for a, b in pairs])
     except (ZeroDivisionError, OverflowError) as error:
         raise ValueError(f"{what} have a fraction that is no finite number ({error})") from None
 
 
-def _whole(data: bytes, signed: bool) -> int:
-    return int.from_bytes(data, "little", signed=signed)
-
-
-def _actions(files: Mapping[str, bytes], system: Index, state: IntArray) -> tuple[list[Name], IntArray]:
+def _actions(files: Mapping[str, bytes], system: Located, state: IntArray) -> tuple[list[Name], IntArray]:
     """Names of the actions, and the action of every choice."""
     given = np.zeros(len(state), dtype=np.int64)
     names: list[Name] = ["choice"]
-    if _count(system, "#choice-actions") and "actions/choices/string-mapping.bin" in files:
+    if system.at("#choice-actions").whole(0) and "actions/choices/string-mapping.bin" in files:
         names = list(_strings(files["actions/choices/strings.bin"], files["actions/choices/string-mapping.bin"]))
         if "actions/choices/values.bin" in files:
             given = _integers(files, "actions/choices/values.bin", "<u4", len(state))
@@ -235,9 +206,9 @@ def _strings(data: bytes, mapping: bytes) -> list[str]:
     return [data[a:b].decode() for a, b in pairwise(ends)]
 
 
-def _initial(files: Mapping[str, bytes], system: Index, S: int) -> list[int]:
+def _initial(files: Mapping[str, bytes], system: Located, S: int) -> list[int]:
     """The initial states, which are the bits of a file; there may be none."""
-    if _count(system, "#initial-states") == 0:
+    if system.at("#initial-states").whole(0) == 0:
         return []
     bits = np.unpackbits(np.frombuffer(files["state-is-initial.bin"], np.uint8), bitorder="little")
     if len(bits) < S:
@@ -250,26 +221,12 @@ def _initial(files: Mapping[str, bytes], system: Index, S: int) -> list[int]:
 
 
 def write(model: Explicit, file: BinaryIO) -> None:
-    """Write a model to an open file. It is compressed unless it is so regular that readers would take it for a bomb."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0) as compressed:
-        size = _archive(model, compressed)
-    if size > inflation_limit(packed.tell()):
-        _archive(model, file)
-    else:
-        file.write(packed.getbuffer())
-
-
-def _archive(model: Explicit, file: Any) -> int:
-    """Write the archive, and return how many bytes its members have."""
-    size = 0
+    """Write a model to an open file, not compressed: a regular one would shrink so much that it looks like a bomb."""
     with tarfile.open(fileobj=file, mode="w|") as archive:
         for name, data in _contents(model):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-            size += len(data) + 2 * tarfile.BLOCKSIZE
-    return size + tarfile.RECORDSIZE
 
 
 def _contents(model: Explicit) -> Iterable[tuple[str, bytes]]:
