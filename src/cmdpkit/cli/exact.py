@@ -10,7 +10,7 @@ from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Renormalise, Tables, Threads, verb
+from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Plot, Renormalise, Tables, Threads, verb
 from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -213,12 +213,7 @@ def tradeoff(
     high: Annotated[float | None, Option(help="The largest bound to try.")] = None,
     discount: Discount = None,
     average: Average = False,
-    plot: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE", callback=shared.figure_file, help="Draw value and price too (.png, .pdf, .svg or .pgf)."
-        ),
-    ] = None,
+    plot: Plot = None,
     force: Force = False,
     threads: Threads = None,
     renormalise: Renormalise = False,

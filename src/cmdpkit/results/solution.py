@@ -95,7 +95,7 @@ def constraint_table(found: Solution | LargeSolution) -> Table[Met]:
         numbers("value", heading, f"The {explained} at the optimum.", lambda m: m.total),
         Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
                lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.bound_on_total) for c in values],
-               data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.bound_on_total}),
+               data=tables.bound_parts),
         *_per_step(found, [m.constraint for m in rows]),
         numbers("slack", "slack", "What is left of the bound, in the unit in which it was given; positive inside it.",
                 lambda m: m.slack,
@@ -385,17 +385,10 @@ def _plan(found: Simplified) -> list[RenderableType]:
     return list(lines)
 
 
-def _large_data(name: str, found: LargeSolution) -> dict[str, Any]:
-    """The optimum of a model by functions, its constraints and where the policy randomises."""
+def _large_data(found: LargeSolution) -> dict[str, Any]:
+    """What is known of a model by functions alone: the mixture, where it randomises, and the work that was done."""
     return {
-        "env": name,
-        "value": found.value,
-        "utilities": found.utilities.tolist(),
-        "shadow_prices": found.shadow_prices.tolist(),
-        "gap": found.gap,
         "errors": found.errors.tolist(),
-        "ended": found.ended,
-        "constraints": constraint_table(found).data(),
         "weights": found.policy.weights.tolist(),
         "stochastic_decisions": [
             {"step": h + 1, "state": found.cmdp.named(x), "probabilities": {str(a): p for a, p in there}}
@@ -404,27 +397,31 @@ def _large_data(name: str, found: LargeSolution) -> dict[str, Any]:
         "columns": found.columns,
         "sweeps": found.sweeps,
         "notes": list(found.notes),
-        "seconds": found.seconds,
     }
 
 
 def solution_data(name: str, found: Solution | LargeSolution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy randomises; a simple policy has its own entry."""
-    if isinstance(found, LargeSolution):
-        return _large_data(name, found)
     return {
-        **({} if found.cmdp.criterion.has_horizon else _stationary_data(found)),
-        **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),
         "env": name,
-        "method": found.method,
         "value": found.value,
         "utilities": found.utilities.tolist(),
         "shadow_prices": found.shadow_prices.tolist(),
         "gap": found.gap,
         "ended": found.ended,
         "constraints": constraint_table(found).data(),
-        "stochastic_decisions": [{**d._asdict(), "state": written_name(d.state)} for d in found.stochastic_decisions()],
+        **(_large_data(found) if isinstance(found, LargeSolution) else _listed_data(found)),
         "seconds": found.seconds,
+    }
+
+
+def _listed_data(found: Solution) -> dict[str, Any]:
+    """What is known of a model with arrays alone: the method, and where the policy randomises."""
+    return {
+        "method": found.method,
+        "stochastic_decisions": [{**d._asdict(), "state": written_name(d.state)} for d in found.stochastic_decisions()],
+        **({} if found.cmdp.criterion.has_horizon else _stationary_data(found)),
+        **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),
     }
 
 

@@ -346,13 +346,9 @@ def save_order(folder: Folder, runs: Iterable[Run], title: str) -> None:
     kept = load_settings(folder)
     order = tuple(dict.fromkeys([*map(group_key, runs), *kept.order]))
     if order != kept.order or (title and title != kept.title):
-        _save(folder, replace(kept, title=title or kept.title, order=order))
-
-
-def _save(folder: Folder, settings: Settings) -> None:
-    body: dict[str, Any] = {"title": settings.title, "order": list(settings.order)}
-    make_folder(Path(folder))
-    write_text(Path(folder, SETTINGS), document(SETTINGS_KIND, body), overwrite=True)
+        body: dict[str, Any] = {"title": title or kept.title, "order": list(order)}
+        make_folder(Path(folder))
+        write_text(Path(folder, SETTINGS), document(SETTINGS_KIND, body), overwrite=True)
 
 
 def load_settings(folder: Folder) -> Settings:
