@@ -391,25 +391,20 @@ def _bisected(n: int, holds: Callable[[int], bool]) -> int:
 
 
 def _fewest_changes(search: PhaseSearch) -> None:
-    """Look for good candidates with fewer stochastic decisions and fewer changes between neighbouring states."""
-    before = None
-    while before != search.shape:
-        before = search.shape
-        for h, s in search.best.policy.rows[0].tolist():
-            for a in np.flatnonzero(search.best.policy.row(h, s)).tolist():
-                search.offer(_moved(search, search.best, [_Move(0.0, slice(h, h + 1), np.array([s]), a)]))
-        _join_runs(search)
+    """Look for good candidates with fewer stochastic decisions and fewer changes between neighbouring states.
 
-
-def _join_runs(search: PhaseSearch) -> None:
-    """Let runs of states do what a neighbouring run does: many at once, and one by one where that does not help."""
+    Runs of states do what a neighbouring run does: many at once, and one by one where that does not help.
+    """
     start = None
     while start is not search.best:
         start = search.best
-        joins = _joins(search, start)
-        together = [joins[: len(joins) >> k] for k in range(len(joins).bit_length())]  # all, the first half, and so on
-        for some in together:
-            search.offer(_moved(search, start, some))
+        for h, s in start.policy.rows[0].tolist():
+            for a in np.flatnonzero(start.policy.row(h, s)).tolist():
+                search.offer(_moved(search, search.best, [_Move(0.0, slice(h, h + 1), np.array([s]), a)]))
+        now = search.best
+        joins = _joins(search, now)
+        for k in range(len(joins).bit_length()):  # all, the cheapest half, and so on
+            search.offer(_moved(search, now, joins[: len(joins) >> k]))
         if search.best is start:
             for join in joins[:MOST_SINGLES]:
                 search.offer(_moved(search, search.best, [join]))

@@ -12,18 +12,8 @@ from cmdpkit.estimate.promise import NoPromise, Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
-from cmdpkit.results.tables import (
-    EMPTY_LINE,
-    QUIET,
-    Column,
-    Table,
-    TerminalTable,
-    bound_parts,
-    each,
-    numbers,
-    odds,
-    whole,
-)
+from cmdpkit.results import tables
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, odds, whole
 from cmdpkit.results.wording import bounded, counted, label, percent
 
 MOST_ROWS = 5  # of each list of places
@@ -49,7 +39,7 @@ def promise_table(promise: Promise | OffPolicyEvaluation) -> Table[Promised]:
         numbers("low", "from", "The lower end of its range.", lambda x: x.range.low),
         numbers("high", "to", "The upper end of its range.", lambda x: x.range.high),
         Column("bound", "bound", "What is asked for.", lambda x: x.constraint, each(bounded),
-               data=lambda key, c: {"sense": None if c is None else c.sense, **bound_parts(key, c)}),
+               data=lambda key, c: {"sense": None if c is None else c.sense, **tables.bound_parts(key, c)}),
     ), tuple(rows))  # fmt: skip
 
 

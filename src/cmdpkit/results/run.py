@@ -14,19 +14,7 @@ from rich.text import Text
 from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.results import tables
 from cmdpkit.results.groups import CERTIFIED, GAPS, MEANINGS, UNSAFE, Group, curve_name, groups, remarks
-from cmdpkit.results.tables import (
-    EMPTY_LINE,
-    NOTICE,
-    QUIET,
-    Cell,
-    Column,
-    Table,
-    TerminalTable,
-    bound_parts,
-    each,
-    numbers,
-    whole,
-)
+from cmdpkit.results.tables import EMPTY_LINE, NOTICE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number, short
 
 MOST_DECISIONS = 8  # stochastic decisions that are listed
@@ -213,6 +201,8 @@ def learned_data(records: Sequence[RunRecord]) -> dict[str, Any]:
         "params": dict(first.run.params),
         f"{first.run.unit}s": first.run.length if len({r.run.length for r in records}) == 1 else None,
         "optimum": first.optimum,
-        "constraints": [{"name": c.name, "sense": c.sense, **bound_parts("bound", c)} for c in first.constraints],
+        "constraints": [
+            {"name": c.name, "sense": c.sense, **tables.bound_parts("bound", c)} for c in first.constraints
+        ],
         "runs": [record.to_dict() for record in records],
     }
