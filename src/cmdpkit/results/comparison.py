@@ -27,10 +27,15 @@ MOST_NAMED = 2  # actions of a random decision that are named in a table
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
 
+def with_optimum(found: PolicyComparison) -> tuple[Judged, ...]:
+    """The policies, and the optimum as the last one."""
+    best = found.optimum
+    return (*found.policies, Judged("optimum", best.value, best.utilities, (True,) * best.cmdp.N, 0.0, 0.0))
+
+
 def judged_table(found: PolicyComparison) -> Table[Judged]:
     """One row per policy, and one for the optimum: totals, violated bounds, and the loss."""
-    cmdp, best = found.optimum.cmdp, found.optimum
-    optimum = Judged("optimum", best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0)
+    cmdp = found.optimum.cmdp
     return Table("policies beside the optimum", (
         Column("name", "policy", "The policy.", lambda x: x.name, tone=lambda _: "name"),
         numbers("value", "value", "Its expected reward.", lambda x: x.value),
@@ -41,7 +46,7 @@ def judged_table(found: PolicyComparison) -> Table[Judged]:
                 lambda x: x.priced),
         Column("met", "bounds", "Whether all bounds are met.", lambda x: all(x.met),
                each(lambda met: "met" if met else "violated"), tone=lambda x: "" if all(x.met) else "alert"),
-    ), (*found.policies, optimum))  # fmt: skip
+    ), with_optimum(found))  # fmt: skip
 
 
 def _total(cmdp: CMDP, n: int) -> Column[Judged]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
-from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, view
+from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, uses_of_actions, view
 from cmdpkit.results.simplify import Phase, Rule, Simplified
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, odds, percent, ranges, titled
@@ -135,14 +136,6 @@ def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float
 # -- the tables of a simple policy -------------------------------------------------------------------------------------
 
 
-class Count(NamedTuple):
-    """How often something that makes a policy hard to follow occurs."""
-
-    what: str  # the thing that is counted
-    optimum: int  # how often in the optimum
-    simple: int  # how often in the simple policy
-
-
 class SimpleLine(NamedTuple):
     """What to do in some states during a phase."""
 
@@ -150,19 +143,15 @@ class SimpleLine(NamedTuple):
     rule: Rule  # states, and what to do in them
 
 
-def shape_table(found: Simplified) -> Table[Count]:
+def shape_table(found: Simplified) -> Table[str]:
     """How simple the optimum is, and the simple policy; without a horizon there are no steps."""
     timed = found.cmdp.criterion.has_horizon
-    rows = [
-        Count(name, getattr(found.before, key), getattr(found.after, key))
-        for key, name in COUNTED.items()
-        if timed or key not in ("phases", "over_steps")
-    ]
     return Table("how simple both are", (
-        Column("what", "", "What makes a policy hard to follow.", lambda x: x.what),
-        numbers("optimum", "optimum", "How much of it the optimum has.", lambda x: x.optimum, whole),
-        numbers("simple", "simple", "How much of it the simple policy has.", lambda x: x.simple, whole),
-    ), tuple(rows))  # fmt: skip
+        Column("what", "", "What makes a policy hard to follow.", lambda key: COUNTED[key]),
+        numbers("optimum", "optimum", "How much of it the optimum has.", lambda key: getattr(found.before, key), whole),
+        numbers("simple", "simple", "How much of it the simple policy has.", lambda key: getattr(found.after, key),
+                whole),
+    ), tuple(COUNTED) if timed else ("draws", "over_states"))  # fmt: skip
 
 
 def rule_table(found: Simplified) -> Table[SimpleLine]:
@@ -317,11 +306,8 @@ def _policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
     """One row per state: what is done there, and how much time is spent there; how often each action if it is long."""
     time = "visits" if cmdp.criterion.kind == "total" else "share of time"
     if cmdp.S > MOST_ROWS:
-        table = tables.plain_table("action", tables.right(time))
-        for a in np.argsort(-q.sum(axis=0), kind="stable")[:MOST_ROWS]:
-            table.add_row(Text(label(cmdp.action_names[int(a)])), _share(cmdp, float(q[:, a].sum())))
-        hint = f"too many to print; {save_hint()} writes it (.csv .json .npz .md .py)."
-        return Group(Text(f"The policy has {cmdp.S:,} states, {hint}"), Text(), table)
+        size = f"The policy has {cmdp.S:,} states, too many"
+        return uses_of_actions(size, cmdp, q.sum(axis=0), {time: partial(_share, cmdp)})
     table = tables.plain_table("state", "action", tables.right(time))
     for s in range(cmdp.S):
         used = np.flatnonzero(policy.row(0, s) > NEGLIGIBLE)

@@ -24,7 +24,7 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.operators.policies import time_course
-from cmdpkit.results.comparison import difference_table, judged_table, means_note, spread_table
+from cmdpkit.results.comparison import difference_table, judged_table, means_note, spread_table, with_optimum
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
 from cmdpkit.results.simplify import Simplified, simplify
@@ -204,8 +204,7 @@ def _data(
     dear: Sequence[Difference],
 ) -> Plain:
     """Everything that plan.js draws."""
-    cmdp, best = found.optimum.cmdp, found.optimum
-    judged = (*found.policies, Judged(BEST, best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0))
+    cmdp, judged = found.optimum.cmdp, with_optimum(found)
     plans = [{"label": x.name, "look": looks[x.name], "value": x.value, "totals": x.utilities.tolist()} for x in judged]
     differences = []
     for x in dear:
