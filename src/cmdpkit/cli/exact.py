@@ -28,14 +28,13 @@ def envs(
     from cmdpkit.results import catalogue
 
     names = envs.names() if name is None else [name]
-    listed = [catalogue.Environment(each, envs.describe(each), envs.parameters(each)) for each in names]
-    found = catalogue.environment_table(listed)
+    found = catalogue.environment_table(names)
     shared.answer(
         as_json,
         table,
         found.data,
         [found],
-        lambda: catalogue.environments(listed) if name is None else catalogue.parameters(listed[0]),
+        lambda: catalogue.environments(names) if name is None else catalogue.parameters(name),
     )
 
 

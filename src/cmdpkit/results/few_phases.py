@@ -250,13 +250,11 @@ def simplest(search: PhaseSearch) -> Candidate:
 
 
 def _fewest_phases(search: PhaseSearch) -> None:
-    """Look for good candidates with one phase, two, four, and so on, and then between the last two of these numbers."""
-    failed = 0
-    while search.shape.phases > failed + 1:
-        K = max(1, min(2 * failed, (failed + search.shape.phases) // 2))
+    """Look for good candidates with one phase, two, and so on; of many, some numbers are left out."""
+    K = 1
+    while search.shape.phases > K:
         _attempt(search, K)
-        if search.shape.phases > K:
-            failed = K
+        K += max(1, K // 4)
 
 
 def _attempt(search: PhaseSearch, K: int) -> None:

@@ -390,6 +390,7 @@ def solution_data(name: str, found: Solution | LargeSolution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy randomises; a simple policy has its own entry."""
     return {
         "env": name,
+        **({"method": found.method} if isinstance(found, Solution) else {}),
         "value": found.value,
         "utilities": found.utilities.tolist(),
         "shadow_prices": found.shadow_prices.tolist(),
@@ -404,7 +405,6 @@ def solution_data(name: str, found: Solution | LargeSolution) -> dict[str, Any]:
 def _listed_data(found: Solution) -> dict[str, Any]:
     """What is known of a model with arrays alone: the method, and where the policy randomises."""
     return {
-        "method": found.method,
         "stochastic_decisions": [{**d._asdict(), "state": written_name(d.state)} for d in found.stochastic_decisions()],
         **({} if found.cmdp.criterion.has_horizon else _stationary_data(found)),
         **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),
