@@ -23,7 +23,7 @@ def _of_problem(study, env, folder):
     cmdp = ck.load(env)
     if cmdp.grid is not None:
         drawn["policy-optimum"] = ck.solve(cmdp).plot()
-        drawn |= {f"policy-{algo}": study.plot("policy", algo=algo) for algo in RETURNED}
+        drawn |= {f"policy-{algo}": study.only(algos=algo).plot("policy") for algo in RETURNED}
     return [_saved(figure, folder / f"{env.replace('/', '-')}-{name}.png") for name, figure in drawn.items()]
 
 

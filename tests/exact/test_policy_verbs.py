@@ -244,7 +244,7 @@ def test_a_constraint_may_be_called_reward():
     P = np.full((2, 2, 2), 0.5)
     bound = [ck.at_most("reward", 1, [[1.0, 0.0], [1.0, 0.0]])]
     cmdp = ck.CMDP(P, [[5.0, 0.0], [5.0, 0.0]], constraints=bound, horizon=2, exact=True)
-    shown = spread_table(ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 200)).data()
+    shown = spread_table({"": ck.simulate_policy(cmdp, ck.Policy.uniform(cmdp), 200)}).data()
     assert [row["name"] for row in shown] == ["reward", "reward (constraint)"] and shown[1]["exact"] == 0.25
 
 

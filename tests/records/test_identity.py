@@ -223,7 +223,7 @@ def test_runs_of_different_code_are_groups_of_their_own_and_it_is_said():
     ended = {present: "2026-11-19T08:00:00Z", "3f2a91": "2026-11-18T09:12:40Z", "3f2a07": "", "": ""}
     study = Study(tuple(coded(r, digest, finished) for digest, finished in ended.items() for r in records))
     labels = [group.label for group in study.groups()]
-    before = ["triple-q (before, 2026-11-18 09:12)", "triple-q (before, code 3f2a0)", "triple-q (code unknown)"]
+    before = ["triple-q (before, 2026-11-18 09:12)", "triple-q (before, code 3f2a07)", "triple-q (code unknown)"]
     assert labels == ["triple-q (now)", *before]
     assert [(row["code"], row["seeds"]) for row in study.table()] == [
         *((x, 2) for x in (present, "3f2a91", "3f2a07")),

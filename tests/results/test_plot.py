@@ -184,8 +184,8 @@ def test_what_cannot_be_drawn_is_explained(grid, two, monkeypatch):
     study_ = Study(tuple(grid))
     with pytest.raises(ValueError, match="there is no figure 'regrets'; there are overview, regret"):
         study_.plot("regrets")
-    with pytest.raises(ValueError, match="there is no run of conrl"):
-        study_.plot("policy", algo="conrl")
+    with pytest.raises(ValueError, match="no run is of algorithm 'conrl'"):
+        study_.only("conrl").plot("policy")
     with pytest.raises(ValueError, match=r"there is no step 7, expected 1\.\.6"):
         study_.plot("policy", steps=[7])
     with pytest.raises(ValueError, match="the model has no grid to draw on"):
@@ -242,9 +242,9 @@ def four(env, cmdp=None, episodes=1_000_000):
 @pytest.mark.parametrize("size", [3.3, 7])
 @pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
 def test_nothing_overlaps_in_an_overview_of_four_algorithms(size, scale):
-    named = Study((*four("paper/grid"), *four("two", two_bounds())), {"two": two_bounds()})
+    both = Study((*four("paper/grid"), *four("two", two_bounds())), {"two": two_bounds()})
     kind = "strong" if scale == "log" else "weak"
-    figure = named.plot("overview", size=size, scale=scale, kind=kind, labels={"pri": "PRI (as published)"})
+    figure = both.with_labels({"pri": "PRI (as published)"}).plot("overview", size=size, scale=scale, kind=kind)
     assert figure.get_figwidth() == size and crowded(figure) == []
     panels_side_by_side = len({round(axis.get_position().x0, 2) for axis in figure.axes})
     assert panels_side_by_side == (1 if size == 3.3 else 3)
@@ -347,7 +347,7 @@ def test_a_height_that_is_too_small_for_the_panels_is_refused_with_the_least_one
 
 def test_algorithms_are_drawn_in_the_order_given_under_the_names_given(grid):
     order = ["opt-cmdp", "pri"]
-    figure = Study(tuple(grid)).plot("regret", algos=order, labels={"opt-cmdp": "Optimism", "pri": "PRI"})
+    figure = Study(tuple(grid)).only(order).with_labels({"opt-cmdp": "Optimism", "pri": "PRI"}).plot("regret")
     drawn = [line.get_label() for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
     assert drawn == ["Optimism", "PRI"] == [text.get_text() for text in figure.legends[0].get_texts()]
     (line,) = lines(figure.axes[0], "Optimism")
@@ -355,11 +355,10 @@ def test_algorithms_are_drawn_in_the_order_given_under_the_names_given(grid):
     np.testing.assert_array_equal(line.get_ydata(), curve(group, "regret").mean)
     assert line.get_color() == COLOURS[0]  # the first colour belongs to the first algorithm
     whole = Study(tuple(grid))
-    with pytest.raises(ValueError, match="no run is of algorithm 'pr'"):
-        whole.plot("regret", algos=["pr"])
-    with pytest.raises(ValueError, match="expected a mapping of names to labels"):
-        whole.plot("regret", algos=["pri"], labels=["a", "b"])
-    with pytest.raises(ValueError, match="the figure 'policy' has no option 'ax'; it has steps, size, env, algo"):
+    for option in ("algos", "labels", "env", "algo"):
+        with pytest.raises(ValueError, match=rf"'{option}' of figures was removed: study.only\(algos=..., envs=...\)"):
+            whole.plot("policy", **{option: "pri"})
+    with pytest.raises(ValueError, match="this figure has no option 'ax'; it has steps, size"):
         whole.plot("policy", ax=1)
     for size in (0, -3, "wide", (3, 4, 5)):
         with pytest.raises(ValueError, match=r"expected a width in inches such as 3\.3"):

@@ -51,10 +51,10 @@ def many():
 # -- choosing and naming -----------------------------------------------------------------------------------------------
 
 
-def test_only_chooses_by_any_name_of_an_algorithm_and_a_problem(many):
+def test_only_chooses_in_the_order_given_by_any_name_of_an_algorithm_and_a_problem(many):
     assert [(g.run.env, g.label) for g in many.only(algos=["b", "a"], envs="hard").groups()] == [
-        ("hard", "a"),
         ("hard", "b"),
+        ("hard", "a"),
     ]
     assert len(many.only(algos="c")) == 3 and len(many.only()) == len(many)
     named = many.with_labels({"a": "Alpha", "hard": "Hard one"})

@@ -24,7 +24,7 @@ from cmdpkit.results.groups import groups
 from cmdpkit.results.run import learned, learned_data, run_table
 from cmdpkit.results.solution import constraint_table
 from cmdpkit.results.study import BRIEF, Study
-from cmdpkit.results.tables import Column, Table, TerminalTable, each, in_line, joined, sentences, whole
+from cmdpkit.results.tables import Column, Table, TerminalTable, in_line, joined, sentences, whole
 from records import make_record, study, two_bounds
 
 HOSTILE = ["a & b", "50 %", "x_y^z", r"\input{/etc/passwd}", "{$#~}", "<b>|</b>", '[2] "q" `c` *s*', "\x1b[31m\nnext"]
@@ -220,12 +220,6 @@ def test_headings_are_folded_only_where_a_table_is_too_wide(two):
     assert "policy below optimum" in wide[0] and max(map(len, narrow)) <= 100
     assert "policy below optimum" not in narrow[0] and "optimum" in " ".join(narrow[:3])
     assert "…" not in "\n".join(narrow)  # nothing is cut off
-
-
-def test_rows_that_share_a_name_stand_below_it():
-    columns = (Column("k", "k", "", lambda r: r[0]), Column("v", "v", "", lambda r: r[1], each(str)))
-    lines = printed(TerminalTable(Table("t", columns, (("a", 1), ("a", 2), ("b", 3))), heads="k")).splitlines()
-    assert [line.rstrip() for line in lines[2:]] == ["a", "  1", "  2", "b", "  3"]
 
 
 # -- single tables -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Renormalise, Tables, Threads, verb
+from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Plot, Renormalise, Tables, Threads, verb
 from cmdpkit.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -28,14 +28,13 @@ def envs(
     from cmdpkit.results import catalogue
 
     names = envs.names() if name is None else [name]
-    listed = [catalogue.Environment(each, envs.describe(each), envs.parameters(each)) for each in names]
-    found = catalogue.environment_table(listed)
+    found = catalogue.environment_table(names)
     shared.answer(
         as_json,
         table,
         found.data,
         [found],
-        lambda: catalogue.environments(listed) if name is None else catalogue.parameters(listed[0]),
+        lambda: catalogue.environments(names) if name is None else catalogue.parameters(name),
     )
 
 
@@ -213,12 +212,7 @@ def tradeoff(
     high: Annotated[float | None, Option(help="The largest bound to try.")] = None,
     discount: Discount = None,
     average: Average = False,
-    plot: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE", callback=shared.figure_file, help="Draw value and price too (.png, .pdf, .svg or .pgf)."
-        ),
-    ] = None,
+    plot: Plot = None,
     force: Force = False,
     threads: Threads = None,
     renormalise: Renormalise = False,

@@ -14,7 +14,7 @@ from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Json, Tables, verb
+from cmdpkit.cli.shared import Force, Json, Tables, verb
 from cmdpkit.errors import CmdpkitError
 
 if TYPE_CHECKING:
@@ -190,13 +190,14 @@ def report(
         Path | None,
         Option(
             metavar="FILE",
+            callback=shared.page_file,
             help="Write here. By default the report replaces report.html in the folder; that of a model is NAME.html.",
         ),
     ] = None,
     today: Annotated[
         Path | None, Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
     ] = None,
-    force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
+    force: Force = False,
     algo: Algos = None,
     env: Envs = None,
     label: Labels = None,
@@ -216,7 +217,6 @@ def report(
         return
     if today is not None:
         raise BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
-    _check_page(out)
     shared.refuse_existing(out, force)
     study = _study(folder, algo, env, label)
     path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
@@ -244,7 +244,6 @@ def _report_plan(
     from cmdpkit.errors import quoted
     from cmdpkit.results.report.plan import EPISODES
 
-    _check_page(out)
     if others:
         raise BadParameter(f"{quoted(model)} is no folder of runs", param_hint=others[0])
     try:
@@ -260,11 +259,6 @@ def _report_plan(
         shared.say_json({"report": str(written), "episodes": EPISODES, "today": None if today is None else str(today)})
     else:
         typer.echo(f"wrote {written}")
-
-
-def _check_page(out: Path | None) -> None:
-    if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise BadParameter(f"{str(out)!r} must end in .html", param_hint="--out")
 
 
 def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: list[str] | None) -> Study:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import BadParameter, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.shared import Bounds, Json, Model, Renormalise, Tables, verb
-
-if TYPE_CHECKING:
-    pass
 
 
 class Noise(StrEnum):

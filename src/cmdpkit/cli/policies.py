@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Force, Json, Model, SavePolicy, Tables, verb
+from cmdpkit.cli.shared import Force, Json, Model, Plot, SavePolicy, Tables, verb
 from cmdpkit.errors import CmdpkitError
 
 PolicyFile = Annotated[Path, Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
@@ -160,10 +160,7 @@ def simulate(
     episodes: Annotated[int, Option(min=1, help="How many episodes to play.")] = 100_000,
     seed: Annotated[int, Option(min=0, help="The seed of the random numbers.")] = 0,
     steps: Annotated[int | None, Option(min=1, help="How long an episode is, for a model without a horizon.")] = None,
-    plot: Annotated[
-        Path | None,
-        Option(metavar="FILE", callback=shared.figure_file, help="Draw histograms too (.png, .pdf, .svg or .pgf)."),
-    ] = None,
+    plot: Plot = None,
     force: Force = False,
     table: Tables = None,
     as_json: Json = False,
@@ -187,7 +184,7 @@ def simulate(
         played = ck.simulate_policy(cmdp, plan, episodes, seed=seed, steps=steps)
     if plot is not None:
         save(played.plot(), plot)
-    shown = spread_table(played)
+    shown = spread_table({"": played})
     asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
     shared.answer(as_json, table, lambda: {**asked, "totals": shown.data()}, [shown], lambda: simulation(model, played))
 

@@ -265,7 +265,15 @@ def _ends_in(suffixes: Sequence[str], listed: str) -> Callable[[Path | None], Pa
 
 
 policy_file = _ends_in([f".{x}" for x in PolicyFormat], ", ".join(f".{x}" for x in PolicyFormat))
-figure_file = _ends_in((".png", ".pdf", ".svg", ".pgf"), ".png, .pdf, .svg or .pgf")
+page_file = _ends_in((".html", ".htm"), ".html")
+Plot = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        callback=_ends_in((".png", ".pdf", ".svg", ".pgf"), ".png, .pdf, .svg or .pgf"),
+        help="Draw a figure too (.png, .pdf, .svg or .pgf).",
+    ),
+]
 
 
 def all_ranks() -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from cmdpkit import envs
 from cmdpkit.learners import Facts
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Column, Table, TerminalTable, each, sentences
 
@@ -18,21 +18,13 @@ RUNS_ONE = (
 )
 
 
-class Environment(NamedTuple):
-    """An environment in a list."""
-
-    name: str  # what to call it
-    description: str  # what it is, in one line
-    parameters: Mapping[str, object]  # what can be changed, with defaults
-
-
-def environment_table(rows: Sequence[Environment]) -> Table[Environment]:
+def environment_table(names: Sequence[str]) -> Table[str]:
     """One row per environment."""
     return Table("environments", (
-        Column("name", "environment", "What to call it.", lambda e: e.name, tone=lambda _: "name"),
-        Column("description", "what it is", "The problem in a line.", lambda e: e.description, sentences),
-        Column("parameters", "", "What can be changed, and its default.", lambda e: dict(e.parameters), shown=False),
-    ), tuple(rows))  # fmt: skip
+        Column("name", "environment", "What to call it.", lambda name: name, tone=lambda _: "name"),
+        Column("description", "what it is", "The problem in a line.", envs.describe, sentences),
+        Column("parameters", "", "What can be changed, and its default.", envs.parameters, shown=False),
+    ), tuple(names))  # fmt: skip
 
 
 def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
@@ -49,16 +41,16 @@ def algorithm_table(listed: Mapping[str, Facts]) -> Table[tuple[str, Facts]]:
     ), tuple(listed.items()))  # fmt: skip
 
 
-def environments(listed: Sequence[Environment]) -> RenderableType:
+def environments(names: Sequence[str]) -> RenderableType:
     """Names and what they are."""
     hint = "`cmdpkit envs NAME` shows what can be changed, `cmdpkit solve NAME:parameter=value,...` changes it."
-    return Group(TerminalTable(environment_table(listed)), EMPTY_LINE, Text(hint, style=QUIET))
+    return Group(TerminalTable(environment_table(names)), EMPTY_LINE, Text(hint, style=QUIET))
 
 
-def parameters(found: Environment) -> RenderableType:
+def parameters(name: str) -> RenderableType:
     """One environment and what can be changed about it."""
-    pairs = _pairs({f"  {parameter}": str(default) for parameter, default in found.parameters.items()})
-    title = Text.assemble((found.name, "bold"), f": {found.description}")
+    pairs = _pairs({f"  {parameter}": str(default) for parameter, default in envs.parameters(name).items()})
+    title = Text.assemble((name, "bold"), f": {envs.describe(name)}")
     return Group(title, EMPTY_LINE, Text("Parameters and their defaults:"), pairs)
 
 

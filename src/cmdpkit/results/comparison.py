@@ -27,10 +27,15 @@ MOST_NAMED = 2  # actions of a random decision that are named in a table
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
 
+def with_optimum(found: PolicyComparison) -> tuple[Judged, ...]:
+    """The policies, and the optimum as the last one."""
+    best = found.optimum
+    return (*found.policies, Judged("optimum", best.value, best.utilities, (True,) * best.cmdp.N, 0.0, 0.0))
+
+
 def judged_table(found: PolicyComparison) -> Table[Judged]:
     """One row per policy, and one for the optimum: totals, violated bounds, and the loss."""
-    cmdp, best = found.optimum.cmdp, found.optimum
-    optimum = Judged("optimum", best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0)
+    cmdp = found.optimum.cmdp
     return Table("policies beside the optimum", (
         Column("name", "policy", "The policy.", lambda x: x.name, tone=lambda _: "name"),
         numbers("value", "value", "Its expected reward.", lambda x: x.value),
@@ -41,7 +46,7 @@ def judged_table(found: PolicyComparison) -> Table[Judged]:
                 lambda x: x.priced),
         Column("met", "bounds", "Whether all bounds are met.", lambda x: all(x.met),
                each(lambda met: "met" if met else "violated"), tone=lambda x: "" if all(x.met) else "alert"),
-    ), (*found.policies, optimum))  # fmt: skip
+    ), with_optimum(found))  # fmt: skip
 
 
 def _total(cmdp: CMDP, n: int) -> Column[Judged]:
@@ -148,6 +153,7 @@ def _reached(found: Explanation) -> str:
 class Spread(NamedTuple):
     """How a total is distributed over episodes."""
 
+    plan: str  # what the policy is called, where there are several
     name: str  # of the total
     mean: float  # over the episodes
     quantiles: tuple[float, ...]  # totals that 5, 25, 50, 75 and 95 % of the episodes do not exceed
@@ -157,13 +163,16 @@ class Spread(NamedTuple):
     known_by: str  # "outcomes", or "means" where outcomes vary more than this
 
 
-def spread_table(played: Simulation) -> Table[Spread]:
-    """One row per total: mean, quantiles, and how often an episode misses the bound."""
-    constraints = (None, *played.cmdp.constraints)
-    rows = [_spread(played, name, c) for name, c in zip(played.totals, constraints, strict=True)]
+def spread_table(played: Mapping[str, Simulation]) -> Table[Spread]:
+    """One row per total and policy: mean, quantiles, and how often an episode misses the bound."""
+    first = next(iter(played.values()))
+    totals = zip(first.totals, (None, *first.cmdp.constraints), strict=True)
+    rows = [_spread(plan, x, name, c) for name, c in totals for plan, x in played.items()]
+    plans = [Column[Spread]("plan", "plan", "Whose episodes these are.", lambda x: x.plan)] if any(played) else []
     at = ("5 %", "25 %", "50 %", "75 %", "95 %")
     return Table("totals of single episodes", (
         Column("name", "total", "The reward or the constraint.", lambda x: x.name),
+        *plans,
         numbers("mean", "mean", "The mean over the episodes.", lambda x: x.mean),
         *(_quantile(i, name) for i, name in enumerate(at)),
         numbers("limit", "bound", "The bound on the mean.", lambda x: x.limit, each(bounded),
@@ -182,17 +191,17 @@ def _quantile(i: int, heading: str) -> Column[Any]:
     return numbers(f"quantile_{heading[:-2]}", heading, meaning, lambda x: x.quantiles[i])
 
 
-def _spread(played: Simulation, name: str, c: Constraint | None) -> Spread:
+def _spread(plan: str, played: Simulation, name: str, c: Constraint | None) -> Spread:
     mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
     known_by = "means" if name in played.of_means else "outcomes"
     if c is None:
-        return Spread(name, mean, quantiles, None, None, None, known_by)
+        return Spread(plan, name, mean, quantiles, None, None, None, known_by)
     counted = None
     if isinstance(played.cmdp, CMDP) and known_by == "outcomes" and played.cmdp.criterion.has_horizon:
         counted = exact_distribution(played.cmdp, played.policy, name) if name in played.cmdp.exact else None
     side = "above" if c.sense == "at_most" else "below"
     exact = None if counted is None else getattr(counted, side)(c.bound_on_total)
-    return Spread(name, mean, quantiles, c, getattr(played, side)(name, c.bound_on_total), exact, known_by)
+    return Spread(plan, name, mean, quantiles, c, getattr(played, side)(name, c.bound_on_total), exact, known_by)
 
 
 def simulation(name: str, played: Simulation) -> RenderableType:
@@ -200,7 +209,7 @@ def simulation(name: str, played: Simulation) -> RenderableType:
     headline = Text.assemble((label(name), "bold"), f": {_played(played)}")
     bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
     note = [Text(means_note(played.of_means), style=QUIET)] if played.of_means else []
-    return Group(headline, EMPTY_LINE, TerminalTable(spread_table(played)), *note, *bars)
+    return Group(headline, EMPTY_LINE, TerminalTable(spread_table({"": played})), *note, *bars)
 
 
 def means_note(names: Iterable[str]) -> str:

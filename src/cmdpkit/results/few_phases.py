@@ -15,7 +15,7 @@ of states take over the action of a neighbouring run. Every candidate is evaluat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,12 +35,11 @@ ELSEWHERE = 1e-3  # weight of places that the policy may miss and a changed one 
 NEARLY_ONE = 1 - 1e-6  # a discount in place of an average, where several classes of states are never left
 PRICES_TRIED = 10  # for one number of phases
 ROUNDING = 1e-12  # relative: a smaller gain is rounding
-SHARES = (0.0, 0.25, 0.75)  # of the largest gain: only changes that gain more are made
 MOST_IMPROVEMENTS = 12  # times that phases are improved at the same prices
 MOST_NUDGES = 3  # small changes that are made one after the other
 MOST_TRIED = 24  # small changes that are evaluated in a round
 PARTS = 2**30  # the probability of a draw is a multiple of 1 / PARTS
-MOST_SINGLES = 40  # runs of states that are joined one by one, after many of them at once
+MOST_SINGLES = 100  # runs of states that are joined one by one, after many of them at once
 SMALL = 0.01  # a draw with a smaller probability is left out or made this large, if bounds and value allow it
 
 
@@ -169,8 +168,8 @@ class PhaseSearch:
         self.room = np.maximum(found.tolerance / 2, short)  # half of the tolerance is left for rounding
         self.unit = max(abs(found.value), found.value - least) / np.maximum(found.tolerance * 1e9, 1e-300)  # of prices
         self.spread = reach(self.cmdp, Policy.uniform(self.cmdp))  # [H, S], if all actions are equally likely
-        self.optimum = self._evaluated(found.policy)
-        self.best, self.shape = self.optimum, self.shape_of(self.optimum)
+        self.best = self._evaluated(found.policy)
+        self.shape, self.at_optimum = self.shape_of(self.best), self.effects(self.best)
 
     def candidate(self, choice: IntArray, where: IntArray | None = None, p: FloatArray | None = None) -> Candidate:
         """The candidate that takes choice [H, S], except where it draws; what does not exist is replaced."""
@@ -185,17 +184,13 @@ class PhaseSearch:
         v, w = evaluate(self.cmdp, policy)
         return Candidate(policy, np.append(v, self.cmdp.signs * w))
 
-    def met(self, candidate: Candidate) -> bool:
-        """Whether all bounds are met."""
-        return not self.short(candidate).any()
-
     def short(self, candidate: Candidate) -> BoolArray:
         """[N]: which bounds are not met."""
         return np.asarray(self.cmdp.rho - candidate.totals[1:] > self.room)
 
     def good(self, candidate: Candidate) -> bool:
         """Whether all bounds are met and the value is as large as was asked for."""
-        return self.met(candidate) and bool(candidate.totals[0] >= self.least)
+        return bool(candidate.totals[0] >= self.least) and not self.short(candidate).any()
 
     def counts(self, candidate: Candidate) -> BoolArray:
         """[H, S]: which decisions count."""
@@ -259,7 +254,7 @@ def _fewest_phases(search: PhaseSearch) -> None:
     K = 1
     while search.shape.phases > K:
         _attempt(search, K)
-        K += max(1, K // 20)
+        K += max(1, K // 4)
 
 
 def _attempt(search: PhaseSearch, K: int) -> None:
@@ -294,30 +289,13 @@ def _attempt(search: PhaseSearch, K: int) -> None:
 
 def _at_prices(search: PhaseSearch, K: int, prices: FloatArray) -> Candidate:
     """A candidate with at most K phases that is worth much at these prices."""
-    best = search.candidate(best_phases(search.costs(search.effects(search.optimum), prices), K))
+    best = search.candidate(best_phases(search.costs(search.at_optimum, prices), K))
     for _ in range(MOST_IMPROVEMENTS):
-        enough = best.worth(prices) + ROUNDING * abs(best.worth(prices))
-        better = next((x for x in _improved(search, best, K, prices) if x.worth(prices) > enough), None)
-        if better is None:
+        better = search.candidate(best_phases(search.costs(search.effects(best), prices), K))
+        if better.worth(prices) <= best.worth(prices) + ROUNDING * abs(best.worth(prices)):
             break
         best = better
     return best
-
-
-def _improved(search: PhaseSearch, candidate: Candidate, K: int, prices: FloatArray) -> Iterator[Candidate]:
-    """The best phases at costs that are estimated at the candidate, and better actions in phases as they are.
-
-    Costs are those of one change. Where all changes together are too much, those that gain most may still be an
-    improvement.
-    """
-    costs, choice = search.costs(search.effects(candidate), prices), candidate.choice
-    yield search.candidate(best_phases(costs, K))
-    edges = np.append(0, np.flatnonzero((choice[1:] != choice[:-1]).any(axis=1)) + 1)
-    blocks, now = np.add.reduceat(costs, edges, axis=0), choice[edges]
-    gain = np.take_along_axis(blocks, now[..., None], 2)[..., 0] - blocks.min(axis=-1)
-    for share in SHARES:
-        rules = np.where(gain > share * gain.max(), blocks.argmin(axis=-1), now)
-        yield search.candidate(np.repeat(rules, np.diff(np.append(edges, len(choice))), axis=0))
 
 
 class _Move(NamedTuple):
@@ -335,11 +313,15 @@ def _cheapest(moves: list[_Move]) -> list[_Move]:
 
 
 def _moved(search: PhaseSearch, candidate: Candidate, moves: list[_Move]) -> Candidate:
-    """The candidate after some moves."""
+    """The candidate after some moves; what they change is not left to chance any more."""
     choice = candidate.choice
+    moved = np.zeros(choice.shape, dtype=bool)
     for move in moves:
         choice[move.steps, move.states] = move.action
-    return search.candidate(choice, *candidate.policy.rows)
+        moved[move.steps, move.states] = True
+    where, p = candidate.policy.rows
+    kept = ~moved[where[:, 0], where[:, 1]]
+    return search.candidate(choice, where[kept], p[kept])
 
 
 def _nudge(search: PhaseSearch, candidate: Candidate) -> None:
@@ -389,10 +371,10 @@ def _cross(search: PhaseSearch, missed: Candidate, met: Candidate, way: int) -> 
         p[0, missed.choice[h[k], s[k]]], p[0, met.choice[h[k], s[k]]] = 1 - share, share
         return search.candidate(with_first(k).choice, np.array([[h[k], s[k]]]), p)
 
-    last = _bisected(len(order), lambda k: search.met(with_first(k)))
+    last = _bisected(len(order), lambda k: not search.short(with_first(k)).any())
     search.offer(with_first(int(ends[np.searchsorted(ends, last + 1)])))
     search.offer(with_first(last + 1))
-    share = (_bisected(PARTS, lambda k: search.met(with_draw(last, k / PARTS))) + 1) / PARTS
+    share = (_bisected(PARTS, lambda k: not search.short(with_draw(last, k / PARTS)).any()) + 1) / PARTS
     if share < 1:
         search.offer(with_draw(last, share))
 
@@ -407,25 +389,20 @@ def _bisected(n: int, holds: Callable[[int], bool]) -> int:
 
 
 def _fewest_changes(search: PhaseSearch) -> None:
-    """Look for good candidates with fewer stochastic decisions and fewer changes between neighbouring states."""
-    before = None
-    while before != search.shape:
-        before = search.shape
-        for h, s in search.best.policy.rows[0].tolist():
-            for a in np.flatnonzero(search.best.policy.row(h, s)).tolist():
-                search.offer(_firmly(search, search.best, h, s, a))
-        _join_runs(search)
+    """Look for good candidates with fewer stochastic decisions and fewer changes between neighbouring states.
 
-
-def _join_runs(search: PhaseSearch) -> None:
-    """Let runs of states do what a neighbouring run does: many at once, and one by one where that does not help."""
+    Runs of states do what a neighbouring run does: many at once, and one by one where that does not help.
+    """
     start = None
     while start is not search.best:
         start = search.best
-        joins = _joins(search, start)
-        together = [joins[: len(joins) >> k] for k in range(len(joins).bit_length())]  # all, the first half, and so on
-        for some in together:
-            search.offer(_moved(search, start, some))
+        for h, s in start.policy.rows[0].tolist():
+            for a in np.flatnonzero(start.policy.row(h, s)).tolist():
+                search.offer(_moved(search, search.best, [_Move(0.0, slice(h, h + 1), np.array([s]), a)]))
+        now = search.best
+        joins = _joins(search, now)
+        for k in range(len(joins).bit_length()):  # all, the cheapest half, and so on
+            search.offer(_moved(search, now, joins[: len(joins) >> k]))
         if search.best is start:
             for join in joins[:MOST_SINGLES]:
                 search.offer(_moved(search, search.best, [join]))
@@ -443,14 +420,6 @@ def _joins(search: PhaseSearch, candidate: Candidate) -> list[_Move]:
                 action = int(rule[neighbour[0]])
                 found.append(_Move(float(block[run, action].sum()), slice(first, last), run, action))
     return _cheapest(found)
-
-
-def _firmly(search: PhaseSearch, candidate: Candidate, h: int, s: int, action: int) -> Candidate:
-    """The same without the draw at one step and state: there it takes a given action."""
-    where, p = candidate.policy.rows
-    others, choice = (where != (h, s)).any(axis=1), candidate.choice
-    choice[h, s] = action
-    return search.candidate(choice, where[others], p[others])
 
 
 def _without_small_draws(search: PhaseSearch) -> None:

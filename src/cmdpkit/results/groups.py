@@ -27,7 +27,7 @@ from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.results.statistics import SeedMean, seed_mean, sign_flip_p
 from cmdpkit.results.wording import counted, number
 
-CODE_DIGITS = 4  # of a digest of code, or more where these do not tell apart
+CODE_DIGITS = 8  # of a digest of code or of a model
 KINDS = ("weak", "strong", "realised")
 # Curves that cannot be negative, so that their intervals end at 0.
 NONNEGATIVE = ("strong_regret", "strong_violation", "multiplier", "certified_gap", "unsafe_episodes", "gaps_paid")
@@ -163,20 +163,6 @@ def remarks(found: Sequence[Group]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def code_name(code: str, others: Iterable[str] = ()) -> str:
-    """What people call a digest of code, with as many digits as tell it from others.
-
-    >>> code_name("3f2a91"), code_name("3f2a91", ["3f2a07"]), code_name("")
-    ('code 3f2a', 'code 3f2a9', 'code unknown')
-    """
-    if not code:
-        return "code unknown"
-    digits = CODE_DIGITS
-    while digits < len(code) and any(x != code and x.startswith(code[:digits]) for x in others):
-        digits += 1
-    return f"code {code[:digits]}"
-
-
 def _but_code(run: Run) -> tuple[object, ...]:
     """Everything that was asked, but for the seed and the code."""
     world = (run.env, tuple(sorted(run.bounds.items())), run.fingerprint)
@@ -237,11 +223,10 @@ def _code_mark(run: Run, versions: Sequence[RunRecord]) -> str:
     newest = max(versions, key=lambda record: record.finished)
     if run.code == present:
         return "now"
-    same_code = {record.run.code: record for record in versions}
-    finished, codes = same_code[run.code].finished, list(same_code)
+    finished = {record.run.code: record.finished for record in versions}[run.code]
     date = finished[:16].replace("T", " ")
-    dates = [record.finished[:16] for record in versions]
-    told = date if date and dates.count(finished[:16]) == 1 else code_name(run.code, codes)
+    alone = [record.finished[:16] for record in versions].count(finished[:16]) == 1
+    told = date if date and alone else f"code {run.code[:CODE_DIGITS]}"
     return f"{'newest' if present is None and run.code == newest.run.code and date else 'before'}, {told}"
 
 
@@ -398,8 +383,8 @@ def policy_gaps(group: Group) -> FloatArray | None:
     return np.array(pairs, dtype=float) @ [1.0, -1.0]
 
 
-def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
-    """[samples, N]: by how much each final policy misses each bound; 0 within ``tolerance`` of it, negative inside."""
+def policy_misses(group: Group) -> FloatArray | None:
+    """[samples, N]: by how much each final policy misses each bound; 0 within rounding of it, negative inside."""
     utilities = [record.policy_utilities for record in group.samples]
     if any(w is None for w in utilities):
         return None
@@ -409,7 +394,7 @@ def policy_misses(group: Group, tolerance: float = 1e-9) -> FloatArray | None:
         for column in ([c.sign for c in constraints], [c.bound_on_total for c in constraints])
     )
     misses = signs * (bounds - np.array(utilities, dtype=float).reshape(len(utilities), len(constraints)))
-    return np.where(np.abs(misses) <= tolerance * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
+    return np.where(np.abs(misses) <= 1e-9 * np.maximum(1.0, np.abs(bounds)), 0.0, misses)
 
 
 def misses_bounds(group: Group, *, final: bool) -> bool:
@@ -423,8 +408,7 @@ def misses_bounds(group: Group, *, final: bool) -> bool:
         rounding: FloatArray | float = 0.0
     else:
         name = "violation" if group.has("violation") else "realised_violation"
-        found = [np.reshape(record.final(name), -1) for record in group.samples] if group.has(name) else None
-        ends = None if found is None else np.array(found)  # [samples, N]
+        ends = np.array([np.reshape(r.final(name), -1) for r in group.samples]) if group.has(name) else None
         bounds = np.array([float(c.bound_on_total) for c in group.records[0].constraints])
         rounding = BOUND_MET * group.run.length * np.maximum(1.0, np.abs(bounds))
     if ends is None:

@@ -12,6 +12,7 @@ from cmdpkit.estimate.promise import NoPromise, Promise, Range, Wanted
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
+from cmdpkit.results import tables
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, odds, whole
 from cmdpkit.results.wording import bounded, counted, label, percent
 
@@ -37,14 +38,9 @@ def promise_table(promise: Promise | OffPolicyEvaluation) -> Table[Promised]:
         numbers("estimate", "estimate", "The estimated total.", lambda x: x.range.estimate),
         numbers("low", "from", "The lower end of its range.", lambda x: x.range.low),
         numbers("high", "to", "The upper end of its range.", lambda x: x.range.high),
-        Column("bound", "bound", "What is asked for.", lambda x: x.constraint, each(bounded), data=_bound),
+        Column("bound", "bound", "What is asked for.", lambda x: x.constraint, each(bounded),
+               data=lambda key, c: {"sense": None if c is None else c.sense, **tables.bound_parts(key, c)}),
     ), tuple(rows))  # fmt: skip
-
-
-def _bound(key: str, c: Constraint | None) -> dict[str, Any]:
-    if c is None:
-        return {"sense": None, key: None, "per_step": None, "bound_total": None}
-    return {"sense": c.sense, key: c.bound, "per_step": c.per_step, "bound_total": c.bound_on_total}
 
 
 def thin_table(rows: tuple[Thin, ...]) -> Table[Thin]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -14,11 +14,11 @@ from rich.text import Text
 
 from cmdpkit.errors import remedy
 from cmdpkit.exact.solver import Solution
-from cmdpkit.model.cmdp import Grid
+from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import table_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
-from cmdpkit.model.transitions import BoolArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.policies import action_uses
 from cmdpkit.results.tables import DRAWN, EMPTY_LINE, QUIET, TAKEN, plain_table, right
 from cmdpkit.results.wording import counted, drawn, label, odds, percent, ranges
@@ -166,12 +166,19 @@ def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
     """How often each action is taken, for policies too large to print."""
     cmdp = solution.cmdp
     uses = action_uses(cmdp, solution.policy)
-    table = plain_table("action", right("uses per episode"), right("share"))
-    for a in np.argsort(-uses, kind="stable")[:MOST_ROWS]:
-        table.add_row(Text(label(cmdp.action_names[int(a)])), f"{uses[a]:.4f}", f"{100 * uses[a] / cmdp.H:.1f} %")
     size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
-    hint = f"too large to print; {save_hint()} writes it (.csv .json .npz .md .py)."
-    return Group(Text(f"The policy ({size}) is {hint}"), Text(), table)
+    columns = {"uses per episode": lambda x: f"{x:.4f}", "share": lambda x: f"{100 * x / cmdp.H:.1f} %"}
+    return uses_of_actions(f"The policy ({size}) is too large", cmdp, uses, columns)
+
+
+def uses_of_actions(
+    what: str, cmdp: CMDP, uses: FloatArray, columns: Mapping[str, Callable[[float], str]]
+) -> RenderableType:
+    """In place of a policy that is too large to print: how often each action is taken, the most frequent first."""
+    table = plain_table("action", *map(right, columns))
+    for a in np.argsort(-uses, kind="stable")[:MOST_ROWS]:
+        table.add_row(Text(label(cmdp.action_names[int(a)])), *(write(float(uses[a])) for write in columns.values()))
+    return Group(Text(f"{what} to print; {save_hint()} writes it (.csv .json .npz .md .py)."), Text(), table)
 
 
 # -- a policy by itself ------------------------------------------------------------------------------------------------

@@ -202,14 +202,7 @@ def learned_data(records: Sequence[RunRecord]) -> dict[str, Any]:
         f"{first.run.unit}s": first.run.length if len({r.run.length for r in records}) == 1 else None,
         "optimum": first.optimum,
         "constraints": [
-            {
-                "name": c.name,
-                "sense": c.sense,
-                "bound": c.bound,
-                "per_step": c.per_step,
-                "bound_total": c.bound_on_total,
-            }
-            for c in first.constraints
+            {"name": c.name, "sense": c.sense, **tables.bound_parts("bound", c)} for c in first.constraints
         ],
         "runs": [record.to_dict() for record in records],
     }

@@ -19,14 +19,7 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name
-from cmdpkit.results.few_phases import (
-    PhaseSearch,
-    Shape,
-    counted,
-    phases_of,
-    runs_of,
-    simplest,
-)
+from cmdpkit.results.few_phases import PhaseSearch, Shape, counted, phases_of, runs_of, simplest
 
 MOST_NUMBERS = 100_000_000  # steps times states times actions; several tables of this size are needed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
-from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, view
+from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, uses_of_actions, view
 from cmdpkit.results.simplify import Phase, Rule, Simplified
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, odds, percent, ranges, titled
@@ -95,7 +96,7 @@ def constraint_table(found: Solution | LargeSolution) -> Table[Met]:
         numbers("value", heading, f"The {explained} at the optimum.", lambda m: m.total),
         Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
                lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.bound_on_total) for c in values],
-               data=lambda key, c: {key: c.bound, "per_step": c.per_step, "bound_total": c.bound_on_total}),
+               data=tables.bound_parts),
         *_per_step(found, [m.constraint for m in rows]),
         numbers("slack", "slack", "What is left of the bound, in the unit in which it was given; positive inside it.",
                 lambda m: m.slack,
@@ -135,14 +136,6 @@ def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float
 # -- the tables of a simple policy -------------------------------------------------------------------------------------
 
 
-class Count(NamedTuple):
-    """How often something that makes a policy hard to follow occurs."""
-
-    what: str  # the thing that is counted
-    optimum: int  # how often in the optimum
-    simple: int  # how often in the simple policy
-
-
 class SimpleLine(NamedTuple):
     """What to do in some states during a phase."""
 
@@ -150,19 +143,15 @@ class SimpleLine(NamedTuple):
     rule: Rule  # states, and what to do in them
 
 
-def shape_table(found: Simplified) -> Table[Count]:
+def shape_table(found: Simplified) -> Table[str]:
     """How simple the optimum is, and the simple policy; without a horizon there are no steps."""
     timed = found.cmdp.criterion.has_horizon
-    rows = [
-        Count(name, getattr(found.before, key), getattr(found.after, key))
-        for key, name in COUNTED.items()
-        if timed or key not in ("phases", "over_steps")
-    ]
     return Table("how simple both are", (
-        Column("what", "", "What makes a policy hard to follow.", lambda x: x.what),
-        numbers("optimum", "optimum", "How much of it the optimum has.", lambda x: x.optimum, whole),
-        numbers("simple", "simple", "How much of it the simple policy has.", lambda x: x.simple, whole),
-    ), tuple(rows))  # fmt: skip
+        Column("what", "", "What makes a policy hard to follow.", lambda key: COUNTED[key]),
+        numbers("optimum", "optimum", "How much of it the optimum has.", lambda key: getattr(found.before, key), whole),
+        numbers("simple", "simple", "How much of it the simple policy has.", lambda key: getattr(found.after, key),
+                whole),
+    ), tuple(COUNTED) if timed else ("draws", "over_states"))  # fmt: skip
 
 
 def rule_table(found: Simplified) -> Table[SimpleLine]:
@@ -317,11 +306,8 @@ def _policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
     """One row per state: what is done there, and how much time is spent there; how often each action if it is long."""
     time = "visits" if cmdp.criterion.kind == "total" else "share of time"
     if cmdp.S > MOST_ROWS:
-        table = tables.plain_table("action", tables.right(time))
-        for a in np.argsort(-q.sum(axis=0), kind="stable")[:MOST_ROWS]:
-            table.add_row(Text(label(cmdp.action_names[int(a)])), _share(cmdp, float(q[:, a].sum())))
-        hint = f"too many to print; {save_hint()} writes it (.csv .json .npz .md .py)."
-        return Group(Text(f"The policy has {cmdp.S:,} states, {hint}"), Text(), table)
+        size = f"The policy has {cmdp.S:,} states, too many"
+        return uses_of_actions(size, cmdp, q.sum(axis=0), {time: partial(_share, cmdp)})
     table = tables.plain_table("state", "action", tables.right(time))
     for s in range(cmdp.S):
         used = np.flatnonzero(policy.row(0, s) > NEGLIGIBLE)
@@ -385,17 +371,10 @@ def _plan(found: Simplified) -> list[RenderableType]:
     return list(lines)
 
 
-def _large_data(name: str, found: LargeSolution) -> dict[str, Any]:
-    """The optimum of a model by functions, its constraints and where the policy randomises."""
+def _large_data(found: LargeSolution) -> dict[str, Any]:
+    """What is known of a model by functions alone: the mixture, where it randomises, and the work that was done."""
     return {
-        "env": name,
-        "value": found.value,
-        "utilities": found.utilities.tolist(),
-        "shadow_prices": found.shadow_prices.tolist(),
-        "gap": found.gap,
         "errors": found.errors.tolist(),
-        "ended": found.ended,
-        "constraints": constraint_table(found).data(),
         "weights": found.policy.weights.tolist(),
         "stochastic_decisions": [
             {"step": h + 1, "state": found.cmdp.named(x), "probabilities": {str(a): p for a, p in there}}
@@ -404,27 +383,31 @@ def _large_data(name: str, found: LargeSolution) -> dict[str, Any]:
         "columns": found.columns,
         "sweeps": found.sweeps,
         "notes": list(found.notes),
-        "seconds": found.seconds,
     }
 
 
 def solution_data(name: str, found: Solution | LargeSolution) -> dict[str, Any]:
     """The optimum, its constraints and where the policy randomises; a simple policy has its own entry."""
-    if isinstance(found, LargeSolution):
-        return _large_data(name, found)
     return {
-        **({} if found.cmdp.criterion.has_horizon else _stationary_data(found)),
-        **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),
         "env": name,
-        "method": found.method,
+        **({"method": found.method} if isinstance(found, Solution) else {}),
         "value": found.value,
         "utilities": found.utilities.tolist(),
         "shadow_prices": found.shadow_prices.tolist(),
         "gap": found.gap,
         "ended": found.ended,
         "constraints": constraint_table(found).data(),
-        "stochastic_decisions": [{**d._asdict(), "state": written_name(d.state)} for d in found.stochastic_decisions()],
+        **(_large_data(found) if isinstance(found, LargeSolution) else _listed_data(found)),
         "seconds": found.seconds,
+    }
+
+
+def _listed_data(found: Solution) -> dict[str, Any]:
+    """What is known of a model with arrays alone: the method, and where the policy randomises."""
+    return {
+        "stochastic_decisions": [{**d._asdict(), "state": written_name(d.state)} for d in found.stochastic_decisions()],
+        **({} if found.cmdp.criterion.has_horizon else _stationary_data(found)),
+        **({"simple": _simple_data(found)} if isinstance(found, Simplified) else {}),
     }
 
 

@@ -90,7 +90,7 @@ class Study(Shown):
         return groups(self.records, self.labels)
 
     def only(self, algos: str | Iterable[str] | None = None, envs: str | Iterable[str] | None = None) -> Study:
-        """The runs of some algorithms, on some environments; their order stays as it is.
+        """The runs of some algorithms, on some environments, in the order in which these are named.
 
         Algorithms are given by name ("triple-q") or by the label of a group ("triple-q (eta=2.0)"); environments by
         name ("queue", with any parameters and bounds), in full ("queue:S=5"), or as the problem is called in tables
@@ -108,8 +108,10 @@ class Study(Shown):
         }
         models = {key: (parsed(g.run.env) or [g.run.env])[0] for key, g in named.items()}
         of_env = {key: {g.problem, g.env, plain[key].problem, g.run.env, models[key]} for key, g in named.items()}
-        kept = _chosen(of_algo, algos, "algorithm") & _chosen(of_env, envs, "environment")
-        records = tuple(record for record in self.records if record.run.key in kept)
+        by_algo, by_env = _places(of_algo, algos, "algorithm"), _places(of_env, envs, "environment")
+        places = {key: (by_env[key], by_algo[key]) for key in by_algo.keys() & by_env.keys()}
+        kept = (record for record in self.records if record.run.key in places)
+        records = tuple(sorted(kept, key=lambda record: places[record.run.key]))
         runs = {(record.run.env, record.run.algo) for record in records}
         failures = tuple(x for x in self.failures if (x.run.env, x.run.algo) in runs)
         return replace(self, records=records, failures=failures)
@@ -225,22 +227,21 @@ class Study(Shown):
         return joined(self.summary(), "latex")
 
     def plot(self, name: str, **options: Any) -> Figure:
-        """A matplotlib figure; ``figure.savefig("name.pdf")`` writes it.
+        """A matplotlib figure; ``figure.savefig("name.pdf")`` writes it. `only` and `with_labels` choose and rename.
 
         Parameters
         ----------
         name : "overview", "regret", "violation", "certified_gap", "multiplier", "sweep"; or a board of the
             first policy, "policy" or "occupancy"
         size : the width in inches, such as 3.3 for a column and 7 for a page, or width and height
-        algos : the algorithms or groups that are drawn, in this order
-        labels : what they are called: {name: text}
         phases : False, or the only algorithm whose phases are shown above the curves; True shows those of all
         ax : matplotlib axes to draw into, one for each panel
         options : those of the figure, as the guide lists them: ``kind``, ``scale``, ``raw`` and so on
 
         >>> import cmdpkit as ck
         >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")
-        >>> figure = study.plot("regret", size=3.3, algos=["triple-q", "dual-q"], labels={"triple-q": "Triple-Q"})
+        >>> named = study.only(algos=["triple-q", "dual-q"]).with_labels({"triple-q": "Triple-Q"})
+        >>> figure = named.plot("regret", size=3.3)
         >>> [text.get_text() for text in figure.legends[0].get_texts()], float(figure.get_figwidth())
         (['Triple-Q', 'dual-q'], 3.3)
         """
@@ -289,16 +290,15 @@ def _columns(record: RunRecord) -> dict[str, Any]:
     return columns
 
 
-def _chosen(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, what: str) -> set[str]:
-    """The runs one of whose names is wanted; a wanted name that no run has is an error."""
+def _places(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, what: str) -> dict[str, int]:
+    """The runs one of whose names is wanted, and the place of that name; a wanted name that no run has is an error."""
     if wanted is None:
-        return set(names)
-    asked = {wanted} if isinstance(wanted, str) else set(wanted)
-    unknown = asked - {name for mine in names.values() for name in mine}
-    if unknown:
-        known = sorted({name for mine in names.values() for name in mine})
+        return dict.fromkeys(names, 0)
+    asked = [wanted] if isinstance(wanted, str) else list(wanted)
+    known = sorted({name for mine in names.values() for name in mine})
+    if unknown := set(asked).difference(known):
         raise CmdpkitError(f"no run is of {what} {min(unknown)!r}; there are {', '.join(known)}")
-    return {key for key, mine in names.items() if mine & asked}
+    return {key: min(i for i, x in enumerate(asked) if x in mine) for key, mine in names.items() if mine & set(asked)}
 
 
 def tables_of(study: Study) -> list[RenderableType]:
@@ -346,13 +346,9 @@ def save_order(folder: Folder, runs: Iterable[Run], title: str) -> None:
     kept = load_settings(folder)
     order = tuple(dict.fromkeys([*map(group_key, runs), *kept.order]))
     if order != kept.order or (title and title != kept.title):
-        _save(folder, replace(kept, title=title or kept.title, order=order))
-
-
-def _save(folder: Folder, settings: Settings) -> None:
-    body: dict[str, Any] = {"title": settings.title, "order": list(settings.order)}
-    make_folder(Path(folder))
-    write_text(Path(folder, SETTINGS), document(SETTINGS_KIND, body), overwrite=True)
+        body: dict[str, Any] = {"title": title or kept.title, "order": list(order)}
+        make_folder(Path(folder))
+        write_text(Path(folder, SETTINGS), document(SETTINGS_KIND, body), overwrite=True)
 
 
 def load_settings(folder: Folder) -> Settings:

@@ -13,33 +13,9 @@ from cmdpkit.io.loading import parsed
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Run, Scalar
 from cmdpkit.results import groups, tables
-from cmdpkit.results.groups import (
-    KINDS,
-    Group,
-    check_metric,
-    curve_name,
-    finals,
-    label_of,
-    larger_is_better,
-    parameters_of,
-    scores,
-    slope,
-)
+from cmdpkit.results.groups import KINDS, Group, larger_is_better, parameters_of, scores
 from cmdpkit.results.statistics import SeedMean, holm, ranked, seed_mean
-from cmdpkit.results.tables import (
-    Cell,
-    Column,
-    Share,
-    Table,
-    each,
-    means,
-    numbers,
-    rounded,
-    share,
-    whole,
-    with_ends,
-    with_interval,
-)
+from cmdpkit.results.tables import Column, Table, each, means, numbers, rounded, whole, with_ends
 from cmdpkit.results.wording import label, short
 
 DAGGER = "†"  # beside an algorithm that misses a bound
@@ -81,7 +57,7 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         Column("code", "", "A digest of the algorithm's code.", lambda g: g.run.code or "unknown", shown=False),
         Column(f"{unit}s", "", f"{unit.capitalize()}s of every run.", lambda g: g.run.length, shown=False),
         Column("seeds", "seeds", "Independent runs.", lambda g: len(g.seeds),
-               lambda _values, _: [Cell(ONE_RUN if g.deterministic else str(len(g.seeds)), value=len(g.seeds))
+               lambda _values, _: [tables.Cell(ONE_RUN if g.deterministic else str(len(g.seeds)), value=len(g.seeds))
                                    for g in found], "right"),
         Column("samples", "", "Runs that differ: seeds of a deterministic problem count once.",
                lambda g: len(g.samples), shown=False),
@@ -95,7 +71,7 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         means("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
               _mean("policy_gap"), 3),
         numbers("policies_within_bounds", "policies within bounds",
-                "Final policies that meet every bound, evaluated exactly.", within_bounds, share,
+                "Final policies that meet every bound, evaluated exactly.", within_bounds, tables.share,
                 data=tables.part_alone),
         numbers("worst_miss", "worst miss", "The most by which a final policy misses a bound.", _worst, rounded(3)),
         numbers("stochastic_decisions", "stochastic decisions", "The most stochastic decisions of a final policy.",
@@ -135,13 +111,13 @@ def _evaluated(group: Group, name: str) -> Any:
 
 def _is_known(found: Sequence[Group], subject: str, kind: str) -> bool:
     """Whether a group has the curve, and whether it says anything: without constraints there is no violation."""
-    has = any(group.has(curve_name(subject, kind)) for group in found)
+    has = any(group.has(groups.curve_name(subject, kind)) for group in found)
     return has and (subject == "regret" or len(found[0].records[0].constraints) > 0)
 
 
 def _total(subject: str, kind: str, found: Sequence[Group], shown: bool) -> Column[Group]:
     """The final value of a curve; one for each constraint where it is a violation."""
-    name = curve_name(subject, kind)
+    name = groups.curve_name(subject, kind)
     constraints = found[0].records[0].constraints if subject == "violation" else ()
     get = _means(name, len(constraints)) if subject == "violation" else _mean(name)
     words, meaning = name.replace("_", " "), groups.MEANINGS[found[0].run.unit][kind]
@@ -160,20 +136,20 @@ def _mean(metric: str) -> Callable[[Group], SeedMean | None]:
 
 def _means(name: str, N: int) -> Callable[[Group], list[SeedMean] | None]:
     """The same for every constraint, of the end of a curve."""
-    return lambda group: [seed_mean(finals(group, name, n)) for n in range(N)] if group.has(name) else None
+    return lambda group: [seed_mean(groups.finals(group, name, n)) for n in range(N)] if group.has(name) else None
 
 
 def _growth(group: Group) -> SeedMean | None:
     name = "gaps_paid" if group.run.unit == "step" else "regret"
-    return slope(group, name) if group.has(name) else None
+    return groups.slope(group, name) if group.has(name) else None
 
 
-def within_bounds(group: Group) -> Share | None:
+def within_bounds(group: Group) -> tables.Share | None:
     """How many of the final policies meet every bound; None where this is not known, or where there is no bound."""
     misses = groups.policy_misses(group)
     if misses is None or misses.shape[1] == 0:
         return None
-    return Share(int((misses <= 0).all(axis=1).sum()), len(misses))
+    return tables.Share(int((misses <= 0).all(axis=1).sum()), len(misses))
 
 
 def _worst(group: Group) -> float | None:
@@ -249,7 +225,7 @@ def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | N
     """Problems x algorithms: the mean of a metric with its interval."""
     if best not in ("bold", None):
         raise CmdpkitError(f"best is {best!r}, expected 'bold' or None")
-    check_metric(found, metric)
+    groups.check_metric(found, metric)
     rows = tuple(_grid_row(problem, metric, n) for problem in by_problem(found).values())
     told = "; bold: best mean" if best is not None and any(row.best for row in rows) else ""
     if any(row.missed for row in rows):
@@ -275,8 +251,8 @@ def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
 
 
 def _of_algorithm(name: str, rows: Sequence[GridRow], marked: bool) -> Column[GridRow]:
-    def cells(values: Sequence[SeedMean | None], narrow: bool) -> list[Cell]:
-        made = zip(with_interval()(values, narrow), rows, strict=True)
+    def cells(values: Sequence[SeedMean | None], narrow: bool) -> list[tables.Cell]:
+        made = zip(tables.with_interval()(values, narrow), rows, strict=True)
         return [cell._replace(text=cell.text + DAGGER) if name in row.missed else cell for cell, row in made]
 
     return numbers(name, label(name), "The mean over the seeds of this algorithm.", lambda row: row.means.get(name),
@@ -292,7 +268,7 @@ class Rank(NamedTuple):
 
 def rank_table(found: Sequence[Group], metric: str, n: int | None = None) -> Table[Rank]:
     """One row per algorithm with its mean rank; only problems count on which every algorithm has the metric."""
-    check_metric(found, metric)
+    groups.check_metric(found, metric)
     labels = list(dict.fromkeys(group.label for group in found))
     problems = [{group.label: group for group in problem} for problem in by_problem(found).values()]
     known = [[_cost(problem.get(name), metric, n) for name in labels] for problem in problems]
@@ -342,7 +318,7 @@ class Sweep(NamedTuple):
 
 def sweep(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Sweep:
     """A metric against a parameter ("algo.eta", or "eta" where that is clear), of the groups that have set it."""
-    check_metric(found, metric)
+    groups.check_metric(found, metric)
     known = sorted({name for group in found for name in parameters_of(group.run)})
     fitting = [name for name in known if parameter in (name, name.partition(".")[2])]
     if len(fitting) != 1:
@@ -353,7 +329,7 @@ def sweep(found: Sequence[Group], parameter: str, metric: str, n: int | None = N
     stripped = [_without(group.run, name) for group in having]
     lines: dict[tuple[str, str], dict[Scalar, SeedMean]] = {}
     for group, run in zip(having, stripped, strict=True):
-        label = group.algo + label_of(run, stripped).removeprefix(run.algo)
+        label = group.algo + groups.label_of(run, stripped).removeprefix(run.algo)
         problem = run.problem if name.startswith("env.") else group.env + run.problem.removeprefix(run.env)
         line, value = lines.setdefault((problem, label), {}), parameters_of(group.run)[name]
         if value in line:

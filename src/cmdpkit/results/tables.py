@@ -22,6 +22,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from cmdpkit.errors import CmdpkitError, markdown_escaped, markdown_line, markdown_literal, printable
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.showing import Shown
 from cmdpkit.results.statistics import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short
@@ -127,6 +128,13 @@ def with_ends(key: str, value: SeedMean | None) -> dict[str, Any]:
     return {key: mean, f"{key}_low": low, f"{key}_high": high}
 
 
+def bound_parts(key: str, c: Constraint | None) -> dict[str, Any]:
+    """A bound in the unit in which it was given, and on the value by the model's criterion; nulls for no constraint."""
+    if c is None:
+        return {key: None, "per_step": None, "bound_total": None}
+    return {key: c.bound, "per_step": c.per_step, "bound_total": c.bound_on_total}
+
+
 def part_alone(key: str, value: Share | None) -> dict[str, Any]:
     """How many have the property; another column has the total number."""
     return {key: None if value is None else value.part}
@@ -183,7 +191,6 @@ class Table(Shown, Generic[R]):
     title: str  # what the table is about
     columns: tuple[Column[R], ...]  # in the order in which they are shown
     rows: tuple[R, ...]  # from top to bottom
-    keys: int = 1  # leading columns that say what a row is about, which a narrow terminal shows in every block
     totals: tuple[R, ...] = ()  # rows that sum up the others, such as their mean; they stand last and are not in `data`
 
     def data(self) -> list[dict[str, Any]]:
@@ -287,31 +294,29 @@ class TerminalTable:
     """A table for rich to print in the width there is; nothing is cut.
 
     Where it is too wide, long headings are written on several lines. Where that is not enough, the table is printed in
-    blocks below each other, each with the columns that say what a row is about. The parts of a column, such as the
-    violations of several bounds, stand below each other. With ``heads`` the values of that column are not repeated in
-    every row but stand above the rows that share them.
+    blocks below each other, each with the first column, which says what a row is about. The parts of a column, such as
+    the violations of several bounds, stand below each other.
     """
 
     table: Table[Any]  # what is printed
-    heads: str = ""  # key of a column, or nothing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def widths(table: RichTable) -> Measurement:
             return console.measure(table, options=options.update(width=10_000))
 
-        columns = [column for column in self.table.shown() if column.key != self.heads]
+        columns = self.table.shown()
         wide = self._laid_out(columns, fold=False)
         if widths(wide).maximum <= options.max_width:
             yield wide
         else:
-            keys, block = columns[: self.table.keys], columns[: self.table.keys]
-            for column in columns[self.table.keys :]:
+            block = columns[:1]
+            for column in columns[1:]:
                 longer = self._laid_out([*block, column], fold=True)
-                if len(block) > len(keys) and widths(longer).minimum > options.max_width:
+                if len(block) > 1 and widths(longer).minimum > options.max_width:
                     yield self._laid_out(block, fold=True)
                     yield EMPTY_LINE
-                    block = keys
-                block = [*block, column]
+                    block = columns[:1]
+                block = (*block, column)
             yield self._laid_out(block, fold=True)
         parts = dict.fromkeys(column.parts for column in columns if len(column.parts) > 1)
         yield from (Text(f"Each cell lists {', then '.join(names)}.", style=QUIET) for names in parts)
@@ -319,21 +324,12 @@ class TerminalTable:
     def _laid_out(self, shown: Sequence[Column[Any]], *, fold: bool) -> RichTable:
         stacks = [self._texts(column) for column in shown]
         out = plain_table(*(_headed(c, texts, fold) for c, texts in zip(shown, stacks, strict=True)))
-        above = self._above()
         for i, row in enumerate((*self.table.rows, *self.table.totals)):
             if i == len(self.table.rows):
                 out.add_section()
-            if i in above:
-                out.add_row(Text(above[i], style="bold"))
             cells = [Text(texts[i], style=STYLES[c.tone(row)]) for c, texts in zip(shown, stacks, strict=True)]
-            cells[0] = Text("  ") + cells[0] if self.heads else cells[0]
             out.add_row(*(Hanging(x) if c.align == "left" else x for c, x in zip(shown, cells, strict=True)))
         return out
-
-    def _above(self) -> dict[int, str]:
-        """Number of a row, and what stands above it: the value of the column ``heads``, where it changes."""
-        names = [cell.text for c in self.table.columns if c.key == self.heads for cell in self.table.cells(c)]
-        return {i: name for i, name in enumerate(names) if i == 0 or name != names[i - 1]}
 
     def _texts(self, column: Column[Any]) -> list[str]:
         """The cells of a column as texts; the parts of a cell are on lines of their own."""

@@ -46,17 +46,17 @@ def number(x: float) -> str:
     return f"{x + 0.0:.6g}" if math.isfinite(x) else "∞" if x > 0 else "-∞"
 
 
-def rounded_off(x: float, direction: int, digits: int = 6) -> str:
-    """A few significant digits, rounded up (direction 1) or down (-1) unless the difference is due to rounding.
+def rounded_off(x: float, direction: int) -> str:
+    """Six significant digits, rounded up (direction 1) or down (-1) unless the difference is due to rounding.
 
     >>> rounded_off(2 / 3, -1), rounded_off(2 / 3, 1), rounded_off(-2 / 3, -1), rounded_off(0.5 - 1e-11, -1)
     ('0.666666', '0.666667', '-0.666667', '0.5')
     """
-    nearest = f"{x:.{digits}g}"
+    nearest = f"{x:.6g}"
     if abs(float(nearest) - x) <= 1e-9 * abs(x):
         return nearest
     rounding = decimal.ROUND_CEILING if direction > 0 else decimal.ROUND_FLOOR
-    return f"{decimal.Context(digits, rounding).create_decimal(x):.{digits}g}".removesuffix(".0")
+    return f"{decimal.Context(6, rounding).create_decimal(x):.6g}".removesuffix(".0")
 
 
 def bounded(c: Constraint) -> str:
@@ -90,15 +90,6 @@ def compact(x: float, digits: int) -> str:
         if abs(x) >= max(unit, FIRST_SHORTENED):
             return short(x / unit, digits) + letter
     return short(x, digits)
-
-
-def span(low: float, high: float) -> str:
-    """The ends of an interval.
-
-    >>> span(-1228.4, 712.83)
-    '-1,228 … 712.8'
-    """
-    return f"{short(low)} … {short(high)}"
 
 
 def aligned(xs: Iterable[float]) -> list[str]:

@@ -15,7 +15,7 @@ from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import Size, bend, legend_below, panels, styled, thousands
 from cmdpkit.results.groups import Group, Kind, curve, curve_name
 from cmdpkit.results.study import model_of
-from cmdpkit.results.study_tables import sweep
+from cmdpkit.results.study_tables import by_problem, sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,28 +50,29 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
         ax: Any = None,
     ) -> Figure:
         _check_scale(scale)
-        by_env = _by_env(found)
+        problems = list(by_problem(found).values())
         if isinstance(phases, str) and not any(phases in (x.label, x.algo, x.run.algo) for x in found):
             known = ", ".join(dict.fromkeys(group.label for group in found))
             raise CmdpkitError(f"phases is {phases!r}, expected True, False or an algorithm; there are {known}")
-        bounds = [len(mine[0].records[0].constraints) for mine in by_env.values()]
+        bounds = [len(mine[0].records[0].constraints) for mine in problems]
         subjects = [[(x, n) for x in what for n in range(N if x == "violation" else 1)] for N in bounds]
         figure, axes = panels([len(x) for x in subjects], size, ax)
         colours = _looks(group.label for group in found)
         names: list[Strip] = []
-        for row, (env, mine), asked in zip(axes, by_env.items(), subjects, strict=True):
+        for row, mine, asked in zip(axes, problems, subjects, strict=True):
             for axis, (subject, n) in zip(row, asked, strict=True):
                 name = curve_name(subject, kind)
                 shown = [group for group in mine if group.can_draw(name)]
                 if not shown:
                     advice = "name readings= when learning" if name == "certified_gap" else "try kind='realised'"
-                    raise CmdpkitError(f"no run on {env} has a curve {name!r}; {advice}")
+                    raise CmdpkitError(f"no run on {mine[0].problem} has a curve {name!r}; {advice}")
                 for group in shown:
                     _band(axis, group, name, n, colours[group.label], raw, scale)
                 _dress(axis, shown, subject, n, kind, scale)
                 strips, named = _strips(axis, shown, colours, phases)
                 names += named
-                axis.set_title(env, loc="left", fontweight="bold", pad=4 + STRIP * strips) if axis is row[0] else None
+                if axis is row[0]:
+                    axis.set_title(mine[0].problem, loc="left", fontweight="bold", pad=4 + STRIP * strips)
         legend_below(figure, ax)
         _drop_crowded(figure, names)
         return figure
@@ -198,12 +199,12 @@ def multiplier(
     ``scale`` but "linear", the axis of the episodes is logarithmic.
     """
     _check_scale(scale)
-    by_env = _by_env([group for group in found if group.has("multiplier")])
-    if not by_env:
+    problems = list(by_problem(group for group in found if group.has("multiplier")).values())
+    if not problems:
         raise CmdpkitError("no run has a curve 'multiplier': none of its algorithms puts prices on the constraints")
-    figure, axes = panels([len(mine[0].records[0].constraints) for mine in by_env.values()], size, ax)
+    figure, axes = panels([len(mine[0].records[0].constraints) for mine in problems], size, ax)
     colours = _looks(group.label for group in found)
-    for row, (env, mine) in zip(axes, by_env.items(), strict=True):
+    for row, mine in zip(axes, problems, strict=True):
         cmdp = model_of(mine[0].run, models)
         prices = None if cmdp is None else solve_fully(cmdp).lam
         for n, (axis, constraint) in enumerate(zip(row, mine[0].records[0].constraints, strict=True)):
@@ -217,7 +218,7 @@ def multiplier(
             style.name_upright(axis, f"price of {constraint}")
             axis.set_xlabel(mine[0].run.unit)
             axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
-            axis.set_title(env, loc="left", fontweight="bold") if n == 0 else None
+            axis.set_title(mine[0].problem, loc="left", fontweight="bold") if n == 0 else None
     legend_below(figure, ax)
     return figure
 
@@ -272,13 +273,6 @@ def parameter_sweep(
 def _check_scale(scale: str) -> None:
     if scale not in ("linear", "log", "symlog"):
         raise CmdpkitError(f"scale is {scale!r}, expected 'linear', 'log' or 'symlog'")
-
-
-def _by_env(found: Groups) -> dict[str, list[Group]]:
-    together: dict[str, list[Group]] = {}
-    for group in found:
-        together.setdefault(group.problem, []).append(group)
-    return together
 
 
 def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -24,6 +24,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.policies import TimeCourse, evaluate, reach, time_course
+from cmdpkit.results.comparison import with_optimum
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
 from cmdpkit.results.statistics import bars_of
@@ -112,16 +113,14 @@ def price_curve(
 @styled
 def comparison_bars(found: PolicyComparison, *, size: Size = None, ax: Any = None) -> Figure:
     """What policies and the optimum are worth, and their totals against every bound; bars that break one are orange."""
-    cmdp, best = found.optimum.cmdp, found.optimum
-    rows = [(x.name, x.value, x.utilities, x.met) for x in found.policies]
-    rows.append(("optimum", best.value, best.utilities, (True,) * cmdp.N))
+    cmdp, rows = found.optimum.cmdp, with_optimum(found)
     figure, (axes,) = panels([1 + cmdp.N], size, ax, tall=0.8 + 0.32 * len(rows))
     for i, axis in enumerate(axes):
-        heights = [value if i == 0 else float(totals[i - 1]) for _, value, totals, _ in rows]
-        colours = [COLOURS[0] if i == 0 or met[i - 1] else CHANCE for *_, met in rows]
+        heights = [x.value if i == 0 else float(x.utilities[i - 1]) for x in rows]
+        colours = [COLOURS[0] if i == 0 or x.met[i - 1] else CHANCE for x in rows]
         bars = axis.barh(range(len(rows)), heights, color=colours, height=0.62)
         axis.bar_label(bars, [short(x) for x in heights], padding=3, fontsize="small")
-        axis.set_yticks(range(len(rows)), [label(name) for name, *_ in rows])
+        axis.set_yticks(range(len(rows)), [label(x.name) for x in rows])
         axis.invert_yaxis()
         axis.margins(x=0.22)
         axis.grid(visible=False, axis="y")

@@ -33,6 +33,7 @@ CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the r
 FORMATS = ("png", "pdf", "svg", "pgf")  # of files
 
 Options = ParamSpec("Options")
+DRAWN = ("found", "played", "cmdp", "policy", "models")  # parameters with what is drawn, which are no options
 
 PANEL = (4.2, 3.0)  # width and height of one panel, in inches
 LEAST_PANEL = 2.3  # inches of width; where panels would be narrower, they stand below each other
@@ -77,12 +78,13 @@ def matplotlib() -> Any:
 def styled(drawn: Callable[Options, Figure]) -> Callable[Options, Figure]:
     """Decorator for a function that draws a figure: it draws in this style, on top of the user's own settings."""
 
-    known = [x.name for x in signature(drawn).parameters.values() if x.kind is not x.POSITIONAL_ONLY][1:]
+    names = list(signature(drawn).parameters)
 
     @wraps(drawn)
     def inner(*args: Options.args, **options: Options.kwargs) -> Figure:
-        wrong = next((name for name in options if name not in known), None)
+        wrong = next((name for name in options if name not in names), None)
         if wrong is not None:
+            known = [name for name in names if name not in DRAWN]
             raise CmdpkitError(f"this figure has no option {quoted(wrong)}; it has {', '.join(known)}")
         width, _ = size_of(options.get("size"))
         with matplotlib().rc_context(STYLE | (SMALL_STYLE if width is not None and width < SMALL else {})):

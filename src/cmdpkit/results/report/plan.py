@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.operators.policies import time_course
-from cmdpkit.results.comparison import Spread, difference_table, judged_table, means_note, spread_table
+from cmdpkit.results.comparison import difference_table, judged_table, means_note, spread_table, with_optimum
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
 from cmdpkit.results.simplify import Simplified, simplify
 from cmdpkit.results.solution import constraint_table, price_note, rule_table
 from cmdpkit.results.statistics import bars_of
-from cmdpkit.results.tables import Column, Table
+from cmdpkit.results.tables import Table
 from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
 from cmdpkit.simulate.distribution import Simulation, simulate_policy
 
@@ -38,13 +38,6 @@ BEST, SIMPLE, TODAY = "optimum", "simple", "today"
 EPISODES = 20_000  # played of every plan, for the spread of single episodes
 MOST_BARS = 40  # of a histogram
 MOST_DIFFERENCES = 12  # that are listed and drawn, the dearest first
-
-
-class PlanSpread(NamedTuple):
-    """How a total of a plan spreads over episodes."""
-
-    plan: str  # what the plan is called
-    spread: Spread  # of one total
 
 
 def plan_report(
@@ -112,7 +105,7 @@ def render_plan(
         notes.append(f"Single episodes and courses of {means_note(cmdp.of_means)}")
     dear = tuple(x for x in found.differences if x.name in given)[:MOST_DIFFERENCES]
     tables: dict[str, Table[Any]] = {"plans": judged_table(found)}
-    tables |= {"spread": _spreads(played)} if played else {}
+    tables |= {"spread": spread_table(played)} if played else {}
     tables |= {"bounds": constraint_table(best)} if cmdp.N else {}
     tables |= {"differences": difference_table(dear)} if dear else {}
     tables |= {"rules": rule_table(simple)} if simple is not None and simple.phases else {}
@@ -200,19 +193,7 @@ def _facts(best: Solution) -> list[tuple[str, str]]:
     ]
 
 
-# -- tables and pictures -----------------------------------------------------------------------------------------------
-
-
-def _spreads(played: Mapping[str, Simulation]) -> Table[PlanSpread]:
-    """The spread of every total of every plan, one below the other."""
-    tables = {name: spread_table(x) for name, x in played.items()}
-    first = next(iter(tables.values()))
-    rows = [PlanSpread(name, table.rows[i]) for i in range(len(first.rows)) for name, table in tables.items()]
-    columns: list[Any] = [
-        replace(cast(Any, column), get=lambda row, get=column.get: get(row.spread)) for column in first.columns
-    ]
-    columns.insert(1, Column("plan", "plan", "Whose episodes these are.", lambda x: x.plan))
-    return Table("totals of single episodes", tuple(columns), tuple(rows))
+# -- pictures ----------------------------------------------------------------------------------------------------------
 
 
 def _data(
@@ -223,8 +204,7 @@ def _data(
     dear: Sequence[Difference],
 ) -> Plain:
     """Everything that plan.js draws."""
-    cmdp, best = found.optimum.cmdp, found.optimum
-    judged = (*found.policies, Judged(BEST, best.value, best.utilities, (True,) * cmdp.N, 0.0, 0.0))
+    cmdp, judged = found.optimum.cmdp, with_optimum(found)
     plans = [{"label": x.name, "look": looks[x.name], "value": x.value, "totals": x.utilities.tolist()} for x in judged]
     differences = []
     for x in dear:
