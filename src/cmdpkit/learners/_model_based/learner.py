@@ -90,7 +90,7 @@ def _draw(player, episode, h, s, rng):
 
 
 @learn.of(CountingPlayer)
-def _learn(player, episode):
+def _learn(player, episode, rng):
     player.playing.changed[0] = False
     count_episode(player.counts, episode, player.playing.pi.shape[2])
     player.playing.episodes[0] += 1
@@ -186,7 +186,7 @@ class ModelBased(Learner):
         for h in range(self._acted, self.spec.H):
             actions[h] = self.act(h, int(states[h]))
         episode = Episode(states[: self.spec.H], actions, signals, self._episode.totals)
-        learned(self._player(), episode)
+        learned(self._player(), episode, self._rng)
         self._count(1)
 
     def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:

@@ -119,7 +119,8 @@ class ClosedLoopPRI(Learner):
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode."""
         self._make_room()
-        learned(self._player(), Episode(states[: self.spec.H], actions, signals, self._episode.totals))
+        episode = Episode(states[: self.spec.H], actions, signals, self._episode.totals)
+        learned(self._player(), episode, self._rng)
         self._count(1)
 
     def _player(self) -> play.ClosedLoop:

@@ -137,7 +137,7 @@ def _choose(player, episode, h, s, rng):
 
 
 @learn.of(ClosedLoop)
-def _learn(player, episode):
+def _learn(player, episode, rng):
     """Count an episode; back up the states on its path, or see which tries are used up."""
     counts, optimism, block, ledger, exploring, certifying = player
     S, A = len(counts.starts), block.plan.shape[1]

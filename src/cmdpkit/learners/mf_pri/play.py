@@ -31,7 +31,7 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
-from cmdpkit.learners._q_learning import PriceConstants, PricedTables, learn_cell, move_prices
+from cmdpkit.learners._q_learning import PriceConstants, PricedTables, find_best, learn_cell, move_prices
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
@@ -73,19 +73,24 @@ def warm_up(spec: Spec, episodes: int, price: float) -> tuple[PriceConstants, Pr
 def mean_prices(values: PricedTables) -> FloatArray:
     """[N]: the average of the prices over the second half; before that, the prices now."""
     frames, sums = values.lam_sum[0], values.lam_sum[1:]
-    return sums / frames if frames else values.weight[1:].copy()
+    return sums / frames if frames else values.weight.copy()
 
 
 @compiled(inline=True)
 def _learn_values(values, c, shared, episode):
     """Learn from an episode of the warm-up; `shared`: all steps learn from what one of them has seen."""
     H, S = len(episode.states), np.int64(c.S)
+    values.changed[0] = False
     for h in range(H - 1, -1, -1):
         alone = not shared or h == H - 1  # the state after the last step is not seen: it learns for itself only
         then = episode.states[h + 1] if h + 1 < H else 0
         for j in range(h if alone else H - 1, h - 1 if alone else -1, -1):
-            i, i_next = np.uint64(j * S + episode.states[h]), np.uint64((j + 1) * S + then)
-            learn_cell(values, c, i, np.uint64(episode.actions[h]), i_next, episode.signals, h)
+            i, i_next, a = np.uint64(j * S + episode.states[h]), np.uint64((j + 1) * S + then), episode.actions[h]
+            if not c.usable[i, a]:
+                continue
+            cell, cell_next = i * c.A + np.uint64(a), i_next * c.A + values.best[i_next]
+            learn_cell(values, c, cell, cell_next, episode.signals, h, None, 0.0)
+            find_best(values, c, i)
     move_prices(values, c, episode.totals)
 
 
@@ -161,7 +166,6 @@ class ModelFree(NamedTuple):
 def _show(player, meter):
     if player.warming:
         watch(meter, player.values.changed[0], player.values.best, 0.0, player.c.usable)
-        player.values.changed[0] = False
     else:
         watch_policy(meter, player.block.fresh[0], player.block.pi)
 
@@ -177,7 +181,7 @@ def _choose(player, episode, h, s, rng):
 
 
 @learn.of(ModelFree)
-def _learn(player, episode):
+def _learn(player, episode, rng):
     """Learn from an episode that has ended."""
     block = player.block
     book(player.ledger, episode, block.certify)
