@@ -44,7 +44,7 @@ from cmdpkit.learners.params import above_zero, ruled
 from cmdpkit.model.compiled import ONE, ZERO
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.meter import watch
+from cmdpkit.simulate.meter import ExploringPolicy, watch
 from cmdpkit.simulate.random import Stream, uniform
 
 
@@ -93,7 +93,8 @@ class DualQPlayer(NamedTuple):
 @show.of(DualQPlayer)
 def _show(player, meter):
     tables = player.learned.tables
-    watch(meter, tables.changed[0], tables.best, tables.explore[0], player.c.usable)
+    policy = ExploringPolicy(tables.best, tables.explore[0], player.c.usable)
+    watch(meter, tables.changed[0], policy, meter.every)
 
 
 @choose.of(DualQPlayer)

@@ -36,7 +36,7 @@ from cmdpkit.learners._note import Note
 from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
 from cmdpkit.model.compiled import primitive
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.simulate.meter import watch_policy
+from cmdpkit.simulate.meter import PolicyTable, watch
 from cmdpkit.simulate.random import Stream, uniform
 
 Found = TypeVar("Found")
@@ -73,7 +73,7 @@ def _look_whether_due(cadence, counts, playing, episode):
 
 @show.of(CountingPlayer)
 def _show(player, meter):
-    watch_policy(meter, player.playing.changed[0], player.playing.rows)
+    watch(meter, player.playing.changed[0], PolicyTable(player.playing.rows), 1)
 
 
 @choose.of(CountingPlayer)

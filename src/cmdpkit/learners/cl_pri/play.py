@@ -18,7 +18,7 @@ from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.simulate.meter import watch, watch_policy
+from cmdpkit.simulate.meter import ExploringPolicy, PolicyTable, watch
 from cmdpkit.simulate.random import draw
 
 
@@ -121,9 +121,9 @@ class ClosedLoop(NamedTuple):
 @show.of(ClosedLoop)
 def _show(player, meter):
     if player.exploring:
-        watch(meter, True, player.optimism.best, 0.0, player.optimism.usable)
+        watch(meter, True, ExploringPolicy(player.optimism.best, 0.0, player.optimism.usable), meter.every)
     else:
-        watch_policy(meter, player.block.fresh[0], player.block.pi)
+        watch(meter, player.block.fresh[0], PolicyTable(player.block.pi), 1)
 
 
 @choose.of(ClosedLoop)

@@ -35,7 +35,7 @@ from cmdpkit.learners._q_learning import PriceConstants, PricedTables, find_best
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.meter import watch, watch_policy
+from cmdpkit.simulate.meter import ExploringPolicy, PolicyTable, watch
 from cmdpkit.simulate.random import draw, uniform
 
 
@@ -165,9 +165,10 @@ class ModelFree(NamedTuple):
 @show.of(ModelFree)
 def _show(player, meter):
     if player.warming:
-        watch(meter, player.values.changed[0], player.values.best, 0.0, player.c.usable)
+        policy = ExploringPolicy(player.values.best, 0.0, player.c.usable)
+        watch(meter, player.values.changed[0], policy, meter.every)
     else:
-        watch_policy(meter, player.block.fresh[0], player.block.pi)
+        watch(meter, player.block.fresh[0], PolicyTable(player.block.pi), 1)
 
 
 @choose.of(ModelFree)

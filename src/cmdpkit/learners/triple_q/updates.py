@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cmdpkit.learners._q_learning import find_best, find_best_everywhere, learn_cell, random_action, worth_of
 from cmdpkit.model.compiled import ONE, ZERO, compiled
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.simulate.meter import collect, watch
+from cmdpkit.simulate.meter import ExploringPolicy, collect, watch
 from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
 
@@ -70,7 +70,8 @@ class TripleQLearned(NamedTuple):
 def play(sim, meter, learned, c, rng, out):
     """Algorithm 1, for as many episodes as `out` [1+N, n] has columns."""
     for k in range(out.shape[1]):
-        watch(meter, learned.changed[0], learned.best, learned.explore[0], c.usable)
+        policy = ExploringPolicy(learned.best, learned.explore[0], c.usable)
+        watch(meter, learned.changed[0], policy, meter.every)
         learned.changed[0] = False
         s = reset(sim, rng)
         a = choose(learned, c, ZERO, s, rng)
