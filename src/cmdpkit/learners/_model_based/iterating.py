@@ -25,6 +25,7 @@ from cmdpkit.learners._model_based.learner import ModelBased, follow_up
 from cmdpkit.model.compiled import compiled, primitive
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.operators.step import lookahead
 
 # -- Values of a policy in an estimated model.
@@ -258,14 +259,11 @@ def improve_by(learner: ModelBased, parts: Any, *derived: IntArray) -> None:
 
     `parts` are given to `improve`, and `derived` are visits that its working memory was found from.
     """
-    spec = learner.spec
-    learner.choices = np.zeros((2, spec.H, spec.S, spec.A))
+    learner.choices = np.zeros((2, *learner.spec.allowed.shape))
     learner.after = PolicySteps(learner.choices, parts)
     learner.derived = derived
 
 
 def mixture(learner: ModelBased) -> FloatArray:
     """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did; a method."""
-    used = learner.choices.sum(axis=0)
-    reached = used.sum(axis=-1, keepdims=True)
-    return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), learner.behaviour())
+    return conditional(learner.choices.sum(axis=0), learner.behaviour())

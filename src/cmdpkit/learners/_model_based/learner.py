@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.estimate.alike import steps_differ
 from cmdpkit.estimate.boxes import Known, Models, estimated, plan
@@ -33,7 +32,6 @@ from cmdpkit.learners._episodes import choose, chosen, learn, learned, play_epis
 from cmdpkit.learners._model_based.cadence import Cadence, mark_planned, new_cadence, note_episode
 from cmdpkit.learners._model_based.settings import PlannerSettings, Planning
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
 from cmdpkit.model.compiled import primitive
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import PolicyTable, watch
@@ -146,7 +144,6 @@ class ModelBased(Learner):
     params: PlannerSettings
     certifies = True
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts", "after", "plan_log")
-    growing: ClassVar[tuple[str, ...]] = COUNT_LISTS
     choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled, of `PolicySteps`
     derived: tuple[IntArray, ...] = ()  # visits that working memory was found from; -1 asks for it again
     _found: tuple[int, Any] = (-1, None)  # number of episodes, and what `once` has found after them
@@ -267,10 +264,6 @@ class ModelBased(Learner):
     def certificate(self) -> Intervals | None:
         """What the counts prove about `recommend()`, in unit scale, with probability 1 - delta at all times at once."""
         return proved(self.certifier, self.counts, self.recommend())
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
-        return without_spare_room(super().state(), int(self.counts.used[0]))
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""
