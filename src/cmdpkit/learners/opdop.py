@@ -32,9 +32,11 @@ from cmdpkit.learners._model_based.iterating import (
     improve,
     improve_by,
     mirror,
+    mix,
     mixture,
     move_prices,
     start_bonus_of,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of
@@ -73,11 +75,15 @@ def _improve(parts, counts, playing):
     """Move the prices by the previous evaluation, evaluate the policy again, then move the policy."""
     values, pi, share = parts.values, playing.pi, parts.mixing
     move_prices(playing.lam, values.rho, values.start[1:], parts.dual_rate, 0.0, 0.0, parts.cap)
-    evaluate(parts.bonus, counts, values, playing, 1, 0.0)  # sums divided by n + 1 instead of n
+    update_estimates(parts.bonus, counts, values, 1)
+    evaluate(parts.bonus, counts, values, pi, 1, None)  # sums divided by n + 1 instead of n
+    mix(values, playing, None)
     H, S, A = pi.shape
     for h in range(H):
         for s in range(S):
-            choices = values.allowed[h, s].sum()
+            choices = 0
+            for a in range(A):
+                choices += values.allowed[h, s, a]
             for a in range(A):
                 if values.allowed[h, s, a]:
                     pi[h, s, a] = (1.0 - share) * pi[h, s, a] + share / choices

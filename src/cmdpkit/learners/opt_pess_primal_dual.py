@@ -120,7 +120,7 @@ def _improve(parts, counts, playing):
     rows, signals = frequencies(counts, A, 0), Signals(values.signals[0], values.signals[1:])  # X has no room for them
     induction(rows, values.mixed, values.allowed, signals, parts.policy, 0, H - 1, 0, S, V, parts.X, parts.Q)
     take(playing.pi, parts.policy.choice)
-    evaluate(bonus, counts, values, playing, 0, 0.0)
+    evaluate(bonus, counts, values, playing.pi, 0, None)
     move_prices(queue, values.rho, values.start[1:], 1.0, 0.0, _tightening(k, parts), np.inf)
 
 

@@ -51,8 +51,10 @@ from cmdpkit.learners._model_based.iterating import (
     improve,
     improve_by,
     mirror,
+    mix,
     move_prices,
     start_bonus_of,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
@@ -137,7 +139,9 @@ def _improve(parts, counts, playing):
     values, step, tau, margin = parts.values, parts.step, parts.tau, parts.margin
     k = float(parts.whole if parts.whole > 0 else playing.episodes[0] + parts.shift)
     eta, tau_k, margin_k = step[0] * k ** -step[1], tau[0] * k ** -tau[1], margin[0] * k ** -margin[1]
-    evaluate(parts.bonus, counts, values, playing, 0, tau_k)
+    update_estimates(parts.bonus, counts, values, 0)
+    evaluate(parts.bonus, counts, values, playing.pi, 0, tau_k)
+    mix(values, playing, tau_k)
     mirror(playing.pi, values, eta)
     move_prices(playing.lam, values.rho, values.start[1:], eta, tau_k, margin_k, parts.cap)
 

@@ -39,6 +39,8 @@ from cmdpkit.learners._model_based.iterating import (
     improve,
     improve_by,
     mirror,
+    mix,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
@@ -83,7 +85,9 @@ def _improve(parts, counts, playing):
     They move along 2 current - previous gradient, the first time along the current one.
     """
     (values, before, rates, bonus), pi, lam = parts, playing.pi, playing.lam
-    evaluate(bonus, counts, values, playing, 0, 0.0)
+    update_estimates(bonus, counts, values, 0)
+    evaluate(bonus, counts, values, pi, 0, None)
+    mix(values, playing, None)
     weight = 1.0 if before.steps[0] > 0 else 0.0
     before.steps[0] += 1
     H, S, A = pi.shape

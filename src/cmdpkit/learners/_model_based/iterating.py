@@ -118,34 +118,27 @@ def update_estimates(bonus, counts, values, extra):
 
 
 @compiled
-def evaluate(bonus, counts, values, playing, extra, tau):
-    """Fill Q, `start` and `mixed` by the policy and prices in use, in the estimated model with a bonus on every signal.
+def evaluate(bonus, counts, values, pi, extra, tau):
+    """Fill Q and `start` with the values of pi in the estimated model with a bonus on every signal.
 
-    Values are truncated, except that of the reward where tau times the entropy of the steps to come adds to it.
+    Values are truncated, except that of the reward if tau times the entropy of the steps to come adds to it (not None).
     """
-    update_estimates(bonus, counts, values, extra)
-    (H, S, A), pi, T = playing.pi.shape, playing.pi, values.signals.shape[1]
-    rows = frequencies(counts, A, extra)
+    (H, S, A), T = pi.shape, values.signals.shape[1]
+    rows, start_bonus = frequencies(counts, A, extra), start_bonus_of(bonus, counts)
     for n in range(len(values.Q)):
         for h in range(H):
+            t = h % T
             for s in range(S):
                 for a in range(A):
-                    values.x[h, s, a] = values.signals[n, h % T, s, a] + values.bonus[h, s, a]
-        soft = tau if n == 0 else 0.0
-        least, most = (0.0, 1.0) if soft == 0.0 else (-np.inf, 1.0 + tau * math.log(A))
-        update_values(rows, values.x, pi, least, most, soft, values.Q[n], values.V)
-        values.start[n] = start_bonus_of(bonus, counts)
+                    values.x[h, s, a] = values.signals[n, t, s, a] + values.bonus[h, s, a]
+        if tau is not None and n == 0:
+            update_values(rows, values.x, pi, -np.inf, 1.0 + tau * math.log(A), tau, values.Q[n], values.V)
+        else:
+            update_values(rows, values.x, pi, 0.0, 1.0, 0.0, values.Q[n], values.V)
+        values.start[n] = start_bonus
         for s in range(S):
             values.start[n] += values.mu[s] * values.V[0, s]
         values.start[n] = min(values.start[n], float(H))
-    for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                values.mixed[h, s, a] = values.Q[0, h, s, a]
-                for n in range(len(playing.lam)):
-                    values.mixed[h, s, a] += playing.lam[n] * values.Q[1 + n, h, s, a]
-                if tau > 0.0 and values.allowed[h, s, a]:
-                    values.mixed[h, s, a] -= tau * math.log(pi[h, s, a])
 
 
 class BernsteinBonus(NamedTuple):
@@ -168,6 +161,20 @@ def _bernstein_start(bonus, counts):
 
 
 # -- Steps of policy and prices.
+
+
+@compiled
+def mix(values, playing, tau):
+    """Fill `mixed` with Q[0] + sum_n lam_n Q[1 + n] - tau ln pi; without the last term if tau is None."""
+    H, S, A = values.mixed.shape
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                values.mixed[h, s, a] = values.Q[0, h, s, a]
+                for n in range(len(playing.lam)):
+                    values.mixed[h, s, a] += playing.lam[n] * values.Q[1 + n, h, s, a]
+                if tau is not None and values.allowed[h, s, a]:
+                    values.mixed[h, s, a] -= tau * math.log(playing.pi[h, s, a])
 
 
 @compiled
