@@ -65,7 +65,8 @@ def test_an_episode_is_learned_from_backwards_and_in_a_stationary_world_for_all_
         learner.run(source, rng, 1)
         episode = learner._episode
         path = episode.states.astype(int), episode.actions.astype(int), episode.signals
-        backed_up(values, visits, path, learner.values.weight, cmdp.actions, stationary)
+        weight = np.append(1.0, learner.values.weight)
+        backed_up(values, visits, path, weight, cmdp.actions, stationary)
     found = learner.values.cells.reshape(5, 4, 3, 4)
     np.testing.assert_allclose(found[..., :3], values, rtol=1e-12)
     np.testing.assert_array_equal(found[..., 3], visits)

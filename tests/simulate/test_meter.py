@@ -6,7 +6,14 @@ from numba import njit
 
 from cmdpkit import CMDP, Policy, at_least, at_most, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec, load
-from cmdpkit.simulate.meter import EVALUATIONS, MAX_TRANSITIONS_PER_EPISODE, Meter, collect, watch
+from cmdpkit.simulate.meter import (
+    EVALUATIONS,
+    MAX_TRANSITIONS_PER_EPISODE,
+    ExploringPolicy,
+    Meter,
+    collect,
+    watch,
+)
 from cmdpkit.simulate.random import stream
 
 pytestmark = pytest.mark.compiled
@@ -123,7 +130,7 @@ def test_a_change_between_two_evaluations_is_not_forgotten():
 @njit
 def show(meter, changed, best, usable):
     """An episode of a greedy policy that earns nothing."""
-    watch(meter, changed, best, 0.0, usable)
+    watch(meter, changed, ExploringPolicy(best, 0.0, usable), meter.every)
     collect(meter, np.zeros(3))
 
 

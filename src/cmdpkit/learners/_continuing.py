@@ -12,7 +12,6 @@ from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, proven_model
@@ -24,7 +23,6 @@ from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER
 from cmdpkit.learners.spec import Returns, Spec, check_walk
-from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import long_run_shares
@@ -186,7 +184,6 @@ class Player(Learner):
     """
 
     criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
-    growing: ClassVar[tuple[str, ...]] = COUNT_LISTS
     room: ClassVar[int] = 1024  # transitions that room is made for at a time, at least
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -225,10 +222,6 @@ class Player(Learner):
         """What was seen so far."""
         spec = self.spec
         return Seen(self.counts, int(self.position.place[0]), spec.allowed[0], spec.restart, spec.criterion)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
-        return without_spare_room(super().state(), int(self.counts.used[0]))
 
     def wait(self, steps: int) -> None:
         """Begin the plan, and decide again after `steps`, or when the visits of a pair have doubled."""

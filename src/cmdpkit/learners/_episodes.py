@@ -25,7 +25,7 @@ def choose(player, episode, h, s, rng):
 
 
 @primitive
-def learn(player, episode):
+def learn(player, episode, rng):
     """Learn from an episode that has ended; returns whether there is something to decide before the next one."""
 
 
@@ -37,13 +37,12 @@ def play_episodes(sim, meter, player, episode, rng, out, first, n):
         show(player, meter)
         s = reset(sim, rng)
         for h in range(H):
-            a = np.int64(choose(player, episode, h, np.int64(s), rng))
+            a = chosen(player, episode, h, np.int64(s), rng)
             episode.states[h], episode.actions[h] = s, a
             s, x = step(sim, h, s, a, rng)
             for m in range(M):
                 episode.signals[h, m] = sim.outcomes[x, m]
-        add_up(episode)
-        decide = learn(player, episode)
+        decide = learned(player, episode, rng)
         for m in range(M):
             out[m, k] = episode.totals[m]
         collect(meter, episode.totals)
@@ -52,24 +51,18 @@ def play_episodes(sim, meter, player, episode, rng, out, first, n):
     return n
 
 
-@compiled
+@compiled(inline=True)
 def chosen(player, episode, h, s, rng):
     """The action to take at step h in state s."""
     return np.int64(choose(player, episode, h, s, rng))
 
 
-@compiled
-def learned(player, episode):
-    """Learn from an episode that was played elsewhere; returns whether there is something to decide."""
-    add_up(episode)
-    return learn(player, episode)
-
-
 @compiled(inline=True)
-def add_up(episode):
-    """Fill the totals of an episode."""
+def learned(player, episode, rng):
+    """Fill the totals of an episode and learn from it; returns whether there is something to decide."""
     H, M = episode.signals.shape
     for m in range(M):
         episode.totals[m] = 0.0
         for h in range(H):
             episode.totals[m] += episode.signals[h, m]
+    return learn(player, episode, rng)

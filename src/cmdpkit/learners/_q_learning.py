@@ -1,7 +1,8 @@
 """What model-free learners share: tables of action values, and prices that move once a frame.
 
 The tables `cells` hold action values of reward and utilities and their visits. Step H is a row of zeros, so that the
-last step needs no case of its own. Actions maximise the values weighted by the prices; `best` holds these actions.
+last step needs no case of its own. Actions maximise the values at the prices, Q + sum_n `weight`_n C_n; `best` holds
+these actions. All of this is shared with Triple-Q, which moves its prices by queues.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from cmdpkit.model.compiled import ZERO, compiled, per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.simulate.random import uniform
+
+NOTHING = -0.0  # x + -0.0 is x for every x, also for -0.0, so the compiler can leave the addition out
 
 
 def greedy_policy(spec: Spec, best: Any) -> FloatArray:
@@ -50,6 +53,15 @@ def sizes(spec: Spec) -> dict[str, Any]:
     return {"H": np.uint64(spec.H), "S": np.uint64(spec.S), "A": np.uint64(spec.A), "usable": usable, "rho": spec.rho}
 
 
+def new_cells(spec: Spec, values: FloatArray) -> FloatArray:
+    """[(H+1)*S*A, N+2]: values [H, 1+N] of untried actions, without visits; an action that is not usable is at -inf."""
+    H, S, A, N = spec.H, spec.S, spec.A, spec.N
+    cells = np.zeros((H + 1, S, A, N + 2))
+    cells[:H, :, :, :-1] = values[:, None, None]
+    cells[:H, :, :, 0][~spec.allowed] = -np.inf
+    return cells.reshape(-1, N + 2)
+
+
 # -- Prices that follow what the bounds miss, in Dual-Q and in the warm-up of MF-PRI.
 
 
@@ -62,6 +74,7 @@ class PriceConstants(NamedTuple):
     usable: BoolArray  # [H*S, A]: actions that may be used
     rho: FloatArray  # [N]: thresholds
     zero: tuple[float, ...] | FloatArray  # [1+N]: zeros; only its length is used
+    chi: float  # H: the learning rate at the t-th visit is (chi + 1) / (chi + t)
     frame: int  # episodes between two steps of the prices
     eta: float  # step of a price per episode and unit of shortfall
     lam_start: float  # price of every constraint before the first step
@@ -73,15 +86,16 @@ class PriceConstants(NamedTuple):
     @classmethod
     def of(cls, spec: Spec, **settings: Any) -> PriceConstants:
         """For a problem, with the fields from `frame` on."""
-        return cls(**sizes(spec), zero=per_signal([0.0] * (1 + spec.N)), **settings)
+        return cls(**sizes(spec), zero=per_signal([0.0] * (1 + spec.N)), chi=float(spec.H), **settings)
 
 
 class PricedTables(NamedTuple):
     """What one run has learned."""
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
-    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
-    weight: FloatArray  # [1+N]: 1, and the prices lam
+    best: NDArray[np.uint64]  # [(H+1)*S]: the action that is worth most at the prices
+    second: FloatArray  # [(H+1)*S]: the largest worth of the other actions
+    weight: FloatArray  # [N]: the prices lam
     drive: FloatArray  # [N]: shortfall of each utility, summed over the episodes of the running frame
     lam_sum: FloatArray  # [1+N]: number of frames from `average_from` on, and the sums of their prices
     explore: FloatArray  # [1]: probability of a random action
@@ -91,13 +105,12 @@ class PricedTables(NamedTuple):
     @classmethod
     def of(cls, spec: Spec, c: PriceConstants) -> PricedTables:
         """Before the first episode, when all values are the largest possible ones."""
-        H, S, A, N = spec.H, spec.S, spec.A, spec.N
-        cells = np.zeros((H + 1, S, A, N + 2))
-        cells[:H, :, :, :-1] = np.arange(H, 0, -1.0)[:, None, None, None]
+        H, S, N = spec.H, spec.S, spec.N
         learned = cls(
-            cells=cells.reshape(-1, N + 2),
+            cells=new_cells(spec, np.arange(H, 0, -1.0)[:, None]),
             best=np.zeros((H + 1) * S, dtype=np.uint64),
-            weight=np.append(1.0, np.full(N, c.lam_start)),
+            second=np.zeros((H + 1) * S),
+            weight=np.full(N, c.lam_start),
             drive=np.zeros(N),
             lam_sum=np.zeros(1 + N),
             explore=np.array([c.explore]),
@@ -109,15 +122,24 @@ class PricedTables(NamedTuple):
 
 
 @compiled(inline=True)
-def learn_cell(learned, c, i, a, i_next, outcomes, x):
-    """Learn from outcomes[x], received for action a in row i = h*S + s, assuming the best action in row i_next."""
-    j, j_next = i * c.A + a, i_next * c.A + learned.best[i_next]
+def learn_cell(learned, c, j, j_next, outcomes, x, bonus, offset):
+    """Learn from outcomes[x], received in cell j = (h*S + s)*A + a on the way to cell j_next; returns what j is worth.
+
+    The t-th visit adds bonus [1+N] / sqrt(offset + t) to what was received, unless `bonus` is None.
+    """
     t = learned.cells[j, len(c.zero)] + 1.0
     learned.cells[j, len(c.zero)] = t
-    rate = (c.H + 1.0) / (c.H + t)
+    rate = (c.chi + 1.0) / (c.chi + t)
+    value = NOTHING
     for n in range(len(c.zero)):
-        learned.cells[j, n] += rate * (outcomes[x, n] + learned.cells[j_next, n] - learned.cells[j, n])
-    find_best(learned, c, i)
+        old = learned.cells[j, n]
+        seen = outcomes[x, n] + learned.cells[j_next, n]
+        if bonus is not None:
+            seen += bonus[n] / np.sqrt(offset + t)
+        new = old + rate * (seen - old)
+        learned.cells[j, n] = new
+        value += new if n == 0 else learned.weight[n - 1] * new
+    return value
 
 
 @compiled(inline=True)
@@ -130,19 +152,18 @@ def move_prices(learned, c, totals):
     if k % c.frame != 0:
         return
     for n in range(len(learned.drive)):
-        lam = learned.weight[n + 1] + c.eta * learned.drive[n]
-        learned.weight[n + 1] = min(max(lam, 0.0), c.lam_max)
+        learned.weight[n] = min(max(learned.weight[n] + c.eta * learned.drive[n], 0.0), c.lam_max)
         learned.drive[n] = 0.0
     if k >= c.average_from:
         learned.lam_sum[0] += 1.0
         for n in range(len(learned.drive)):
-            learned.lam_sum[n + 1] += learned.weight[n + 1]
+            learned.lam_sum[n + 1] += learned.weight[n]
     learned.explore[0] = c.explore * min(1.0, np.sqrt(c.explore_for / k))
     learned.changed[0] = True
     find_best_everywhere(learned, c)
 
 
-@compiled(inline=True)
+@compiled
 def find_best_everywhere(learned, c):
     """Find the best action of every step and state."""
     for i in range(c.H * c.S):
@@ -151,17 +172,30 @@ def find_best_everywhere(learned, c):
 
 @compiled(inline=True)
 def find_best(learned, c, i):
-    """Find the best action of row i = h*S + s; ties go to the lower action, and optimism resolves them by trying."""
-    best, top = ZERO, -np.inf
+    """Find the best action of row i = h*S + s and the worth of the runner-up; ties go to the lower action.
+
+    Written without branches: a processor cannot predict which action is best, and a wrong prediction costs time.
+    """
+    best, top, second = ZERO, -np.inf, -np.inf
     for a in range(c.A):
-        value = 0.0
-        for n in range(len(c.zero)):
-            value += learned.weight[n] * learned.cells[i * c.A + a, n]
-        if c.usable[i, a] and value > top:
-            best, top = np.uint64(a), value
+        value = worth_of(learned, c, i, a)
+        second = max(second, min(value, top))
+        best = np.uint64(a) if value > top else best
+        top = max(top, value)
+    learned.second[i] = second
     if learned.best[i] != best:
         learned.best[i] = best
         learned.changed[0] = True
+
+
+@compiled(inline=True)
+def worth_of(learned, c, i, a):
+    """Q + sum_n lam_n C_n of action a in row i = h*S + s."""
+    j = i * c.A + np.uint64(a)
+    value = learned.cells[j, 0]
+    for n in range(1, len(c.zero)):
+        value += learned.weight[n - 1] * learned.cells[j, n]
+    return value
 
 
 @compiled(inline=True)

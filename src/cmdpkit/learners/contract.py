@@ -24,7 +24,7 @@ from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
 from cmdpkit.learners.state import Saved, State
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Renamed
-from cmdpkit.simulate.meter import Meter, collect, watch_policy
+from cmdpkit.simulate.meter import Meter, PolicyTable, collect, watch
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
 from cmdpkit.simulate.steps import Walk, advance, count_step
@@ -275,7 +275,7 @@ class Learner(Saved, ABC):
             return
         pi = np.ascontiguousarray(self.behaviour(), dtype=float).reshape(-1, self.spec.A)
         changed = self._shown is None or not np.array_equal(pi, self._shown)
-        watch_policy(meter, changed, pi)
+        watch(meter, changed, PolicyTable(pi), 1)
         self._shown = pi.copy()
 
     def _play_by_steps(self, simulator: Simulator, rng: Stream) -> FloatArray:

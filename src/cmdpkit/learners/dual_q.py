@@ -33,6 +33,7 @@ from cmdpkit.learners._note import Note
 from cmdpkit.learners._q_learning import (
     PriceConstants,
     PricedTables,
+    find_best,
     greedy_policy,
     learn_cell,
     move_prices,
@@ -43,7 +44,7 @@ from cmdpkit.learners.params import above_zero, ruled
 from cmdpkit.model.compiled import ONE, ZERO
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.meter import watch
+from cmdpkit.simulate.meter import ExploringPolicy, watch
 from cmdpkit.simulate.random import Stream, uniform
 
 
@@ -92,7 +93,8 @@ class DualQPlayer(NamedTuple):
 @show.of(DualQPlayer)
 def _show(player, meter):
     tables = player.learned.tables
-    watch(meter, tables.changed[0], tables.best, tables.explore[0], player.c.usable)
+    policy = ExploringPolicy(tables.best, tables.explore[0], player.c.usable)
+    watch(meter, tables.changed[0], policy, meter.every)
 
 
 @choose.of(DualQPlayer)
@@ -107,14 +109,16 @@ def _choose(player, episode, h, s, rng):
 
 
 @learn.of(DualQPlayer)
-def _learn(player, episode):
+def _learn(player, episode, rng):
     """Learn from all steps, let the prices follow the totals, and count the choices as usage."""
     (tables, usage), c = player
     tables.changed[0] = False
     for h in range(c.H):
         i, a = h * c.S + np.uint64(episode.states[h]), np.uint64(episode.actions[h])
         s_next = np.uint64(episode.states[h + ONE]) if h + ONE < c.H else ZERO
-        learn_cell(tables, c, i, a, (h + ONE) * c.S + s_next, episode.signals, h)
+        i_next = (h + ONE) * c.S + s_next
+        learn_cell(tables, c, i * c.A + a, i_next * c.A + tables.best[i_next], episode.signals, h, None, 0.0)
+        find_best(tables, c, i)
     move_prices(tables, c, episode.totals)
     k = tables.episodes[0]
     if k & (k - 1) == 0:
@@ -162,7 +166,7 @@ class DualQ(Learner):
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode."""
-        learned(self.player, Episode(states[: self.spec.H], actions, signals, self._episode.totals))
+        learned(self.player, Episode(states[: self.spec.H], actions, signals, self._episode.totals), self._rng)
 
     def behaviour(self) -> FloatArray:
         """pi [H, S, A] that the next episode plays: greedy, mixed with random actions."""
@@ -180,8 +184,7 @@ class DualQ(Learner):
     @property
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
-        prices: FloatArray = self.learned.tables.weight[1:].copy()
-        return prices
+        return self.learned.tables.weight.copy()
 
     def warnings(self) -> tuple[str | Note, ...]:
         """Prices at their limit: bounds that look out of reach."""

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.counts import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
     CHANGING,
@@ -36,12 +35,11 @@ from cmdpkit.learners._model_based.iterating import (
     mix,
     mixture,
     move_prices,
-    update_bonus,
-    update_means,
+    start_bonus_of,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of
-from cmdpkit.model.compiled import compiled
 
 
 class OpdopBonus(NamedTuple):
@@ -54,6 +52,11 @@ class OpdopBonus(NamedTuple):
 def _bonus(bonus, counts, row):
     moved, visited = counts.moves[row], counts.visits[row]
     return 2 * bonus.beta / np.sqrt(moved + 1.0), 2 * bonus.beta / np.sqrt(visited + 1.0)
+
+
+@start_bonus_of.of(OpdopBonus)
+def _start_bonus(bonus, counts):
+    return 2 * bonus.beta / np.sqrt(counts.starts.sum() + 1.0)
 
 
 class OpdopParts(NamedTuple):
@@ -70,29 +73,21 @@ class OpdopParts(NamedTuple):
 @improve.of(OpdopParts)
 def _improve(parts, counts, playing):
     """Move the prices by the previous evaluation, evaluate the policy again, then move the policy."""
-    values = parts.values
-    move_prices(values, playing.lam, parts.dual_rate, parts.cap)
-    update_bonus(counts, values, parts.bonus)
-    update_means(counts, values, 1)  # sums divided by n + 1 instead of n
-    start_bonus = 2 * parts.bonus.beta / np.sqrt(counts.starts.sum() + 1.0)
-    evaluate(frequencies(counts, playing.pi.shape[2], 1), values, playing.pi, start_bonus)
-    mix(values, playing.lam)
-    _blend(playing.pi, parts.mixing, values.allowed)
-    mirror(playing.pi, values.mixed, parts.policy_rate, values.allowed)
-
-
-@compiled(inline=True)
-def _blend(pi, share, allowed):
-    """Mix a share of the uniform policy into pi."""
+    values, pi, share = parts.values, playing.pi, parts.mixing
+    move_prices(playing.lam, values.rho, values.start[1:], parts.dual_rate, 0.0, 0.0, parts.cap)
+    update_estimates(parts.bonus, counts, values, 1)
+    evaluate(parts.bonus, counts, values, pi, 1, None)  # sums divided by n + 1 instead of n
+    mix(values, playing, None)
     H, S, A = pi.shape
     for h in range(H):
         for s in range(S):
             choices = 0
             for a in range(A):
-                choices += allowed[h, s, a]
+                choices += values.allowed[h, s, a]
             for a in range(A):
-                if allowed[h, s, a]:
+                if values.allowed[h, s, a]:
                     pi[h, s, a] = (1.0 - share) * pi[h, s, a] + share / choices
+    mirror(pi, values, parts.policy_rate)
 
 
 class OPDOP(ModelBased):

@@ -31,12 +31,12 @@ from cmdpkit.learners._model_based.iterating import (
     improve_by,
     improved,
     mixture,
+    move_prices,
     take,
 )
 from cmdpkit.learners._model_based.learner import CountingPlayer, ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
 from cmdpkit.learners.params import positive
-from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, Signals
 
 
@@ -62,33 +62,26 @@ class OptDualParts(NamedTuple):
 @improve.of(OptDualParts)
 def _improve(parts, counts, playing):
     """Find the next policy, and move the prices by what it promises."""
-    values, pair = parts.values, parts.pair
+    values, pair, objective, lam = parts.values, parts.pair, parts.objective, playing.lam
     update_box(counts, parts.box, Bernstein(parts.kernel_log))
-    _optimistic(counts, values, parts.mean_log, playing.lam, parts.objective)
-    best_pair(parts.box, parts.objective, values.allowed, Signals(values.signals[0], values.signals[1:]), pair)
-    take(playing.pi, pair.policy.choice)
-    for n in range(len(playing.lam)):
-        short = values.rho[n] - pair.totals[2 + n]  # totals: objective, reward, utilities
-        playing.lam[n] = max(playing.lam[n] + parts.dual_rate * short, 0.0)
-
-
-@compiled(inline=True)
-def _optimistic(counts, values, log, lam, objective):
-    """Fill the signals, each with its radius and at most 1, and the objective r + sum_n lam_n g_n of these."""
     T, S, A = objective.shape
     for t in range(T):
         for s in range(S):
             for a in range(A):
                 row = (t * S + s) * A + a
                 n = counts.visits[row]
-                if values.visits[row] != n:
+                if values.visits[row] != n:  # signals with their radius, at most 1
                     values.visits[row] = n
                     for m in range(len(values.signals)):
-                        x = counts.moments[row, m] / max(n, 1) + hoeffding(n, log)
+                        x = counts.moments[row, m] / max(n, 1) + hoeffding(n, parts.mean_log)
                         values.signals[m, t, s, a] = min(x, 1.0)
                 objective[t, s, a] = values.signals[0, t, s, a]
                 for m in range(len(lam)):
                     objective[t, s, a] += lam[m] * values.signals[1 + m, t, s, a]
+    best_pair(parts.box, objective, values.allowed, Signals(values.signals[0], values.signals[1:]), pair)
+    take(playing.pi, pair.policy.choice)
+    promised = pair.totals[2:]  # totals: objective, reward, utilities
+    move_prices(lam, values.rho, promised, parts.dual_rate, 0.0, 0.0, np.inf)
 
 
 class OptDual(ModelBased):

@@ -40,9 +40,10 @@ from cmdpkit.learners._model_based.iterating import (
     improve_by,
     improved,
     mixture,
+    move_prices,
+    start_bonus_of,
     take,
-    update_bonus,
-    update_means,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import RadiusSettings, utilities_of
@@ -74,6 +75,11 @@ def _bonus(bonus, counts, row):
     return (1.0 + bonus.SH) * hoeffding(counts.moves[row], bonus.log), hoeffding(counts.visits[row], bonus.log)
 
 
+@start_bonus_of.of(OptPessBonus)
+def _start_bonus(bonus, counts):
+    return bonus.SH * hoeffding(counts.starts.sum(), bonus.log)
+
+
 class OptPessParts(NamedTuple):
     """What compiled code needs."""
 
@@ -93,39 +99,15 @@ class OptPessParts(NamedTuple):
 @improve.of(OptPessParts)
 def _improve(parts, counts, playing):
     """Find the policy of the next episode, and move the queues by what it promises."""
-    queue, values, V = parts.queue, parts.values, parts.V
-    k = playing.episodes[0] + 1
-    log = parts.c * np.log(parts.events * k)
+    queue, values, lam, V = parts.queue, parts.values, playing.lam, parts.V
     H, S, A = playing.pi.shape
-    rows = frequencies(counts, A, 0)
+    k = playing.episodes[0] + 1
+    bonus = OptPessBonus(S * H, parts.c * np.log(parts.events * k))
     values.visits[:] = -1  # the logarithm has changed, and with it the bonus of every row
-    update_bonus(counts, values, OptPessBonus(S * H, log))
-    update_means(counts, values, 0)
+    update_estimates(bonus, counts, values, 0)
     for n in range(len(queue)):
-        playing.lam[n] = queue[n] / (parts.eta * np.sqrt(k))
-    _objective(values, playing.lam)
-    V[H % 2] = 0.0
-    signals = Signals(values.signals[0], values.signals[1:])  # not asked for, because X has no room
-    induction(rows, values.mixed, values.allowed, signals, parts.policy, 0, H - 1, 0, S, V, parts.X, parts.Q)
-    take(playing.pi, parts.policy.choice)
-    evaluate(rows, values, playing.pi, S * H * hoeffding(counts.starts.sum(), log))
-    for n in range(len(queue)):
-        short = values.rho[n] + _tightening(k, parts) - values.start[1 + n]
-        queue[n] = max(queue[n] + short, 0.0)
-
-
-@compiled(inline=True)
-def _tightening(k, parts):
-    """eps_k."""
-    log = np.log(parts.events * k)
-    return min(parts.tighten * (log + 1.0) / np.sqrt(k * log), parts.tighten_max)
-
-
-@compiled(inline=True)
-def _objective(values, lam):
-    """Fill `mixed` with r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn."""
-    H, S, A = values.mixed.shape
-    for h in range(H):
+        lam[n] = queue[n] / (parts.eta * np.sqrt(k))
+    for h in range(H):  # r + sum_n lam_n g_n, each optimistic and at most what steps h.. can earn
         t = h % values.signals.shape[1]
         for s in range(S):
             for a in range(A):
@@ -134,6 +116,19 @@ def _objective(values, lam):
                     x = min(values.signals[n, t, s, a] + values.bonus[h, s, a], float(H - h))
                     total += x if n == 0 else lam[n - 1] * x
                 values.mixed[h, s, a] = total
+    V[H % 2] = 0.0
+    rows, signals = frequencies(counts, A, 0), Signals(values.signals[0], values.signals[1:])  # X has no room for them
+    induction(rows, values.mixed, values.allowed, signals, parts.policy, 0, H - 1, 0, S, V, parts.X, parts.Q)
+    take(playing.pi, parts.policy.choice)
+    evaluate(bonus, counts, values, playing.pi, 0, None)
+    move_prices(queue, values.rho, values.start[1:], 1.0, 0.0, _tightening(k, parts), np.inf)
+
+
+@compiled(inline=True)
+def _tightening(k, parts):
+    """eps_k."""
+    log = np.log(parts.events * k)
+    return min(parts.tighten * (log + 1.0) / np.sqrt(k * log), parts.tighten_max)
 
 
 class OptPessPrimalDual(ModelBased):

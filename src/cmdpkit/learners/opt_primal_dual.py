@@ -27,13 +27,14 @@ from cmdpkit.learners._model_based.iterating import (
     CHANGING,
     BernsteinBonus,
     PolicyEvaluation,
-    evaluate_with,
+    evaluate,
     improve,
     improve_by,
     mirror,
     mix,
     mixture,
     move_prices,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs, on_bernstein_bonus, slack_of
@@ -58,10 +59,11 @@ class OptPrimalDualParts(NamedTuple):
 def _improve(parts, counts, playing):
     """Evaluate the policy, then move it and the prices."""
     values = parts.values
-    evaluate_with(parts.bonus, counts, values, playing.pi)
-    mix(values, playing.lam)
-    mirror(playing.pi, values.mixed, parts.policy_rate, values.allowed)
-    move_prices(values, playing.lam, parts.dual_rate, parts.dual_bound)
+    update_estimates(parts.bonus, counts, values, 0)
+    evaluate(parts.bonus, counts, values, playing.pi, 0, None)
+    mix(values, playing, None)
+    mirror(playing.pi, values, parts.policy_rate)
+    move_prices(playing.lam, values.rho, values.start[1:], parts.dual_rate, 0.0, 0.0, parts.dual_bound)
 
 
 class OptPrimalDual(ModelBased):

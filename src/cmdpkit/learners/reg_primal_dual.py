@@ -41,20 +41,20 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.counts import frequencies
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
     CHANGING,
     BernsteinBonus,
     PolicyEvaluation,
     bonus_of,
-    evaluate_with,
+    evaluate,
     improve,
     improve_by,
     mirror,
     mix,
-    soften,
+    move_prices,
     start_bonus_of,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
@@ -136,28 +136,14 @@ class RegParts(NamedTuple):
 @improve.of(RegParts)
 def _improve(parts, counts, playing):
     """Evaluate the policy in the estimated model with bonuses, then move it and the prices at once."""
-    values, pi, lam = parts.values, playing.pi, playing.lam
-    evaluate_with(parts.bonus, counts, values, pi)
-    k = parts.whole if parts.whole > 0 else playing.episodes[0] + parts.shift
-    eta, tau, margin = _at(parts.step, k), _at(parts.tau, k), _at(parts.margin, k)
-    soften(frequencies(counts, pi.shape[2], 0), values, pi, tau)
-    mix(values, lam)
-    H, S, A = pi.shape
-    for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                if values.allowed[h, s, a]:
-                    values.mixed[h, s, a] -= tau * math.log(pi[h, s, a])
-    mirror(pi, values.mixed, eta, values.allowed)
-    for n in range(len(lam)):
-        moved = (1.0 - eta * tau) * lam[n] + eta * (values.rho[n] + margin - values.start[1 + n])
-        lam[n] = min(max(moved, 0.0), parts.cap)
-
-
-@compiled(inline=True)
-def _at(schedule, k):
-    """factor k^-power."""
-    return schedule[0] * float(k) ** -schedule[1]
+    values, step, tau, margin = parts.values, parts.step, parts.tau, parts.margin
+    k = float(parts.whole if parts.whole > 0 else playing.episodes[0] + parts.shift)
+    eta, tau_k, margin_k = step[0] * k ** -step[1], tau[0] * k ** -tau[1], margin[0] * k ** -margin[1]
+    update_estimates(parts.bonus, counts, values, 0)
+    evaluate(parts.bonus, counts, values, playing.pi, 0, tau_k)
+    mix(values, playing, tau_k)
+    mirror(playing.pi, values, eta)
+    move_prices(playing.lam, values.rho, values.start[1:], eta, tau_k, margin_k, parts.cap)
 
 
 UOPT = RegParams(bonus="uopt", c=1e-3, step_power=0.53, tau_power=0.4, shift=3)

@@ -35,11 +35,12 @@ from cmdpkit.learners._model_based.iterating import (
     CHANGING,
     BernsteinBonus,
     PolicyEvaluation,
-    evaluate_with,
+    evaluate,
     improve,
     improve_by,
     mirror,
     mix,
+    update_estimates,
 )
 from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
@@ -65,7 +66,7 @@ class Gradients(NamedTuple):
     @classmethod
     def none(cls, values: PolicyEvaluation) -> Gradients:
         """Before the first step."""
-        return cls(np.zeros(values.x.shape), np.zeros(len(values.rho)), np.zeros(1, dtype=np.int64))
+        return cls(np.zeros(values.mixed.shape), np.zeros(len(values.rho)), np.zeros(1, dtype=np.int64))
 
 
 class ReLOADParts(NamedTuple):
@@ -84,10 +85,11 @@ def _improve(parts, counts, playing):
     They move along 2 current - previous gradient, the first time along the current one.
     """
     (values, before, rates, bonus), pi, lam = parts, playing.pi, playing.lam
-    evaluate_with(bonus, counts, values, pi)
+    update_estimates(bonus, counts, values, 0)
+    evaluate(bonus, counts, values, pi, 0, None)
+    mix(values, playing, None)
     weight = 1.0 if before.steps[0] > 0 else 0.0
     before.steps[0] += 1
-    mix(values, lam)
     H, S, A = pi.shape
     for h in range(H):
         for s in range(S):
@@ -95,7 +97,7 @@ def _improve(parts, counts, playing):
                 G = values.mixed[h, s, a]
                 values.mixed[h, s, a] += weight * (G - before.G[h, s, a])
                 before.G[h, s, a] = G
-    mirror(pi, values.mixed, rates[0], values.allowed)
+    mirror(pi, values, rates[0])
     for n in range(len(lam)):
         d = values.rho[n] - values.start[1 + n]
         lam[n] = max(lam[n] + rates[1] * (d + weight * (d - before.d[n])), 0.0)

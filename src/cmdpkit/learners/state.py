@@ -3,8 +3,8 @@
 `Saved` is the base class of everything that can be saved. It looks at the attributes of an object and finds its
 arrays, numbers, texts and truth values, also inside of dataclasses, tuples and named tuples. It refuses any other kind
 of attribute by name, so that nothing is lost in silence. A restored array must have the shape of the array whose place
-it takes. There are three exceptions: an array that is empty, or that the class calls growing, may be replaced by one of
-another length, and an attribute that is None may be replaced by anything.
+it takes. There are exceptions: an array that is empty, a list of counts, or one that the class calls growing, may be
+replaced by one of another length, and an attribute that is None may be replaced by anything.
 """
 
 from __future__ import annotations
@@ -17,19 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.estimate.counts import Counts
 
 State = Mapping[str, NDArray[Any]]  # arrays by name, as a checkpoint keeps them
 
 PLAIN = (bool, int, float, str, np.generic)
 NOTHING = np.zeros(0, dtype=bool)  # stands for None
-
-
-COUNT_LISTS = ("counts/link", "counts/state", "counts/times")  # names of lists of next states, which grow
-
-
-def without_spare_room(state: State, used: int) -> dict[str, NDArray[Any]]:
-    """The same state, of the lists of next states only what is in use."""
-    return {name: x[:used] if name in COUNT_LISTS else x for name, x in state.items()}
+COUNT_LISTS = ("link", "state", "times")  # the lists of counts, which grow; of these only what is in use is saved
 
 
 class Saved:
@@ -88,7 +82,10 @@ def _leaves(name: str, value: Any, owner: Saved) -> Iterator[_Leaf]:
         yield _Leaf(name, np.array(value), True)
     elif _has_names(value):
         for part in _names(value):
-            yield from _leaves(f"{name}/{part}", getattr(value, part), owner)
+            if isinstance(value, Counts) and part in COUNT_LISTS:
+                yield _Leaf(f"{name}/{part}", getattr(value, part)[: value.used[0]], True)
+            else:
+                yield from _leaves(f"{name}/{part}", getattr(value, part), owner)
     elif isinstance(value, tuple):
         for i, part in enumerate(value):
             yield from _leaves(f"{name}/{i}", part, owner)

@@ -274,26 +274,21 @@ def learn(learned, c, signals, s_next):
             learned.copies[s, a, n] = learned.values[s, a, n]
     learned.clock[STEPS] += 1
     learned.clock[LEFT] -= 1
-    if learned.clock[LEFT] == 0:
-        _end_frame(learned, c)
+    if learned.clock[LEFT] == 0:  # move the queues, let the visits fade and raise the values
+        learned.clock[LEFT] = c.p.frame
+        for n in range(len(learned.queue)):
+            learned.queue[n] = max(0.0, learned.queue[n] + c.rho[n] - learned.driven[n] / c.p.frame)
+            learned.driven[n] = 0.0
+        share = 1.0 - learned.clock[STEPS] / c.steps
+        S, A, M = learned.values.shape
+        for i in range(S):
+            for b in range(A):
+                learned.visits[i, b] *= c.p.keep
+                for n in range(M):
+                    value = learned.values[i, b, n]
+                    if share > 0.0 and c.p.lift > 0.0:
+                        learned.values[i, b, n] = min(c.p.horizon, value + c.p.lift * c.p.horizon * share)
+                    learned.copies[i, b, n] = learned.values[i, b, n]
         a_next = best(learned, c, s_next)
     learned.place[0] = s_next
     learned.place[1] = a_next
-
-
-@compiled(inline=True)
-def _end_frame(learned, c):
-    """Move the queues, let the visits fade and raise the values."""
-    learned.clock[LEFT] = c.p.frame
-    for n in range(len(learned.queue)):
-        learned.queue[n] = max(0.0, learned.queue[n] + c.rho[n] - learned.driven[n] / c.p.frame)
-        learned.driven[n] = 0.0
-    share = 1.0 - learned.clock[STEPS] / c.steps
-    S, A, M = learned.values.shape
-    for s in range(S):
-        for a in range(A):
-            learned.visits[s, a] *= c.p.keep
-            for n in range(M):
-                if share > 0.0 and c.p.lift > 0.0:
-                    learned.values[s, a, n] = min(c.p.horizon, learned.values[s, a, n] + c.p.lift * c.p.horizon * share)
-                learned.copies[s, a, n] = learned.values[s, a, n]

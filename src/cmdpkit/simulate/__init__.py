@@ -8,7 +8,7 @@ A `Simulator` is read-only and may be shared by threads. A `Meter` and a stream 
 them, and belong to one run. Signals are in unit scale, between 0 and 1 per step; the meter's sums and the totals of
 single episodes are in the user's units.
 
-Other rooms may import `Simulator`, `reset` and `step`; `Meter`, `watch`, `watch_policy` and `collect`, with `Tally` and
-`Sums` for what it has counted; `stream`, `Stream` and `uniform`; everything in `distribution`. A learner must not read
-the arrays of a simulator or a meter.
+Other rooms may import `Simulator`, `reset` and `step`; `Meter`, `watch` and `collect`, with `ExploringPolicy` and
+`PolicyTable` for what a meter is told, and `Tally` and `Sums` for what it has counted; `stream`, `Stream` and
+`uniform`; everything in `distribution`. A learner must not read the arrays of a simulator or a meter.
 """

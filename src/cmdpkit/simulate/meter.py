@@ -55,6 +55,7 @@ class Meter(NamedTuple):
     Without a model, there are no transitions, and `signals` and `mu` are empty.
     """
 
+    H: np.uint64  # number of steps
     rows: Rows  # transitions
     signals: FloatArray  # [cells, 1+N], mean reward and utilities of cell h * signal_stride + s * A + a
     mu: FloatArray  # [S], start distribution
@@ -86,6 +87,7 @@ class Meter(NamedTuple):
     def blind(cls, H: int, rho: FloatArray, scales: Sequence[Scale], optimum: float | None = None) -> Meter:
         """A meter of realised returns only, for worlds without a model, with the scales of reward and utilities."""
         return cls(
+            H=np.uint64(H),
             rows=Rows.of(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), 0, 0),
             signals=np.zeros((0, len(scales))),
             mu=readonly(np.zeros(0)),
@@ -153,35 +155,17 @@ class PolicyTable(NamedTuple):
 
 
 @compiled(inline=True)
-def watch(meter, changed, best, explore, usable):
-    """Count the policy of an episode that begins. `changed` says whether it differs from that of the last call.
+def watch(meter, changed, policy, every):
+    """Count the policy of an episode that begins; one that has `changed` since the last call is to be evaluated.
 
-    The policy takes best[h*S + s], or with probability `explore` an action of usable[h*S + s], all equally likely.
+    Policies that may change after each episode are evaluated in every `every`-th one only, which is `meter.every`;
+    policies that are kept for a while always, which is 1.
     """
     if meter.every == 0:
         return
     meter.clock[STALE] |= changed
-    if meter.clock[STALE] and meter.clock[EPISODES] % meter.every == 0:
-        _evaluate(meter, ExploringPolicy(best, explore, usable), len(usable))
-    _count(meter)
-
-
-@compiled(inline=True)
-def watch_policy(meter, changed, pi):
-    """Count the policy of an episode that begins, as `watch` does, if it is given by its probabilities pi [H*S, A].
-
-    Learners that play such policies keep each of them for a while, so every policy is evaluated.
-    """
-    if meter.every == 0:
-        return
-    if meter.clock[STALE] or changed:
-        _evaluate(meter, PolicyTable(pi), len(pi))
-    _count(meter)
-
-
-@compiled(inline=True)
-def _count(meter):
-    """Add the values of the current policy to the sums."""
+    if meter.clock[STALE] and meter.clock[EPISODES] % every == 0:
+        _evaluate(meter, policy)
     meter.clock[UNSAFE] += meter.clock[UNSAFE_NOW]
     for n in range(len(meter.values)):
         meter.sums[EXACT, n] += meter.values[n]
@@ -197,14 +181,13 @@ def collect(meter, totals):
 
 
 @compiled
-def _evaluate(meter, policy, cells):
-    """Compute v and w of a policy of H * S cells by carrying the state distribution forward from step to step.
+def _evaluate(meter, policy):
+    """Compute v and w of a policy by carrying the state distribution forward from step to step.
 
     This is `occupy` of the operators for policies that change in place, and with all signals of a cell side by side:
     a quarter of an episode's time depends on it.
     """
-    S = np.uint64(meter.reach.shape[1])
-    H = np.uint64(cells) // S
+    H, S = meter.H, np.uint64(meter.reach.shape[1])
     meter.clock[EVALUATIONS] += 1
     meter.clock[STALE] = 0
     for n in range(len(meter.values)):

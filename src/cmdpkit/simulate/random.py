@@ -49,13 +49,14 @@ def generator(rng: Stream) -> np.random.Generator:
 def next_u64(rng):
     """64 random bits; moves the stream on by one draw."""
     s0, s1, s2, s3 = rng[0], rng[1], rng[2], rng[3]
-    bits = _rotated(s0 + s3, ROTATE_SUM) + s0
+    total = s0 + s3
+    bits = ((total << ROTATE_SUM) | (total >> (WORD - ROTATE_SUM))) + s0
     s2 ^= s0
     s3 ^= s1
     rng[0] = s0 ^ s3
     rng[1] = s1 ^ s2
     rng[2] = s2 ^ (s1 << SHIFT)
-    rng[3] = _rotated(s3, ROTATE_STATE)
+    rng[3] = (s3 << ROTATE_STATE) | (s3 >> (WORD - ROTATE_STATE))
     return bits
 
 
@@ -79,8 +80,3 @@ def draw(pi, i, rng):
             if left < 0.0:
                 return a
     return last
-
-
-@compiled(inline=True)
-def _rotated(x, k):
-    return (x << k) | (x >> (WORD - k))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import ONE, ZERO, call, compiled, primitive
+from cmdpkit.model.compiled import ONE, ZERO, call, compiled
 from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import next_u64, uniform
@@ -26,12 +26,6 @@ Noise = Literal["none", "bernoulli"]
 HALF, LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 NO_LAST_STEP = 2**63  # stands for H where there is no horizon: no step is the last
 MAX_BERNOULLI = 16  # signals; a table holds all of their 2^(1+N) joint outcomes
-
-
-class DrawnOutcomes(NamedTuple):
-    """Outcomes, of which next state and signals are drawn together."""
-
-    follows: NDArray[np.uint64]  # [outcomes], the next state of each
 
 
 class Simulator(NamedTuple):
@@ -51,7 +45,8 @@ class Simulator(NamedTuple):
     kernel_stride: np.uint64  # S * A, or 0 if the kernel is stationary
     signal_stride: np.uint64  # S * A, or 0 if all signals are stationary
     coins: Literal[True] | None  # whether signals are drawn as 0 or 1; for None the compiler leaves the drawing out
-    drawn: DrawnOutcomes | None  # where outcomes are drawn: their next states; for None the compiler leaves this out
+    drawn: Literal[True] | None  # whether outcomes are drawn, of which next state and signals come together; as `coins`
+    follows: NDArray[np.uint64]  # [outcomes], the next state of each, or empty
 
     @classmethod
     def of(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
@@ -101,7 +96,8 @@ class Simulator(NamedTuple):
             kernel_stride=word(stride(cmdp, kernel.T)),
             signal_stride=word(stride(cmdp, steps_apart)),
             coins=True if noise == "bernoulli" else None,
-            drawn=None if drawn is None else DrawnOutcomes(kernel.successors.astype(word)),
+            drawn=None if drawn is None else True,
+            follows=np.zeros(0, word) if drawn is None else kernel.successors.astype(word),
         )
 
 
@@ -140,37 +136,19 @@ def reset(sim, rng):
 def step(sim, h, s, a, rng):
     """The next state (after the last step: the same state), and the row of `sim.outcomes` with what was earned."""
     h, s, a = np.uint64(h), np.uint64(s), np.uint64(a)
-    return _stepped(sim.drawn, sim, h, s, s * sim.A + a, rng)
-
-
-@primitive
-def _stepped(drawn, sim, h, s, cell, rng):
-    """A step from a cell, which is a pair of state and action."""
-
-
-@_stepped.of(object)
-def _state(_none, sim, h, s, cell, rng):
-    """The next state is drawn, and signals are those of the cell."""
-    x = h * sim.signal_stride + cell
-    if sim.coins is not None:
-        x = _coins(sim, x, rng)
-    if h + ONE == sim.H:
+    cell, ended = s * sim.A + a, h + ONE == sim.H
+    if sim.drawn is not None:
+        row = sim.rows[h * sim.kernel_stride + cell]
+        x = row >> HALF if row & LOW == ONE else _pick(sim.entries, row >> HALF, row & LOW, rng)
+        s_next = s if ended else sim.follows[x]
+        return s_next, _coins(sim, x, rng)
+    x = _coins(sim, h * sim.signal_stride + cell, rng)
+    if ended:
         return s, x
     row = sim.rows[h * sim.kernel_stride + cell]
     if row & LOW == ONE:
         return row >> HALF, x
     return _pick(sim.entries, row >> HALF, row & LOW, rng), x
-
-
-@_stepped.of(DrawnOutcomes)
-def _outcome(drawn, sim, h, s, cell, rng):
-    """The signals are drawn together with the next state."""
-    row = sim.rows[h * sim.kernel_stride + cell]
-    x = row >> HALF if row & LOW == ONE else _pick(sim.entries, row >> HALF, row & LOW, rng)
-    s_next = s if h + ONE == sim.H else drawn.follows[x]
-    if sim.coins is not None:
-        x = _coins(sim, x, rng)
-    return s_next, x
 
 
 @compiled(inline=True)
@@ -188,7 +166,12 @@ def _pick(entries, first, width, rng):
 
 @compiled(inline=True)
 def _coins(sim, x, rng):
-    """Draw 0/1 signals with the means in row x; the number that has them as its bits is their row in the outcomes."""
+    """Draw 0/1 signals with the means in row x; the number that has them as its bits is their row in the outcomes.
+
+    Without such noise it is x.
+    """
+    if sim.coins is None:
+        return x
     bits = ZERO
     for n in range(np.uint64(sim.signals.shape[1])):
         if uniform(rng) < sim.signals[x, n]:

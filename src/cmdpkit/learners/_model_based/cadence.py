@@ -88,15 +88,11 @@ def note_episode(cadence, visits, path, actions):
         n = visits[(t * S + s) * A + a]
         if kind == DOUBLING and n >= 2 * cadence.planned[t, s, a]:
             cadence.due[0] = True
-        cadence.error[1] -= cadence.reach[t, s, a] * (_error(cadence.noted[t, s, a]) - _error(n))
+        noted = cadence.noted[t, s, a]
+        before = UNSEEN if noted == 0 else 1.0 / math.sqrt(noted)
+        cadence.error[1] -= cadence.reach[t, s, a] * (before - 1.0 / math.sqrt(n))
         cadence.noted[t, s, a] = n
     if kind == NEED and cadence.error[1] <= (1.0 - cadence.progress) * cadence.error[0]:
         cadence.due[0] = True
     if kind == NEED and cadence.episodes[1] >= max(cadence.episodes[0], 1):
         cadence.due[0] = True
-
-
-@compiled(inline=True)
-def _error(n):
-    """`error_of` one cell."""
-    return UNSEEN if n == 0 else 1.0 / math.sqrt(n)

@@ -6,8 +6,9 @@ there.
 
 Values of a policy follow from Q[h] = x[h] + p[h] V[h+1], V[h, s] = sum_a pi[h, s, a] Q[h, s, a], V[H] = 0. Truncated
 evaluation also cuts every Q[h] to [0, H - h] before V is taken: no sum of numbers in [0, 1] over the remaining steps
-lies outside, so nothing true is lost when x carries an optimistic bonus. Pessimistic utilities are never truncated:
-cutting them from below would call a policy safer than it was shown to be.
+lies outside, so nothing true is lost when x carries an optimistic bonus. The cut and the entropy are what
+`update_values` adds to the operator `lookahead`, whose rows are the counts themselves. Pessimistic utilities are never
+truncated: cutting them from below would call a policy safer than it was shown to be.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cmdpkit.learners._model_based.learner import ModelBased, follow_up
 from cmdpkit.model.compiled import compiled, primitive
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.operators.step import lookahead
 
 # -- Values of a policy in an estimated model.
@@ -42,7 +44,7 @@ class PolicyEvaluation(NamedTuple):
     Q: FloatArray  # [1+N, H, S, A]: action values of reward and utilities
     V: FloatArray  # [H+1, S]: state values of the signal that is being evaluated
     start: FloatArray  # [1+N]: optimistic expected totals of reward and utilities from the start
-    mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together
+    mixed: FloatArray  # [H, S, A]: Q of the reward and of the priced utilities together, less tau ln pi
 
     @classmethod
     def of(cls, spec: Spec, T: int) -> PolicyEvaluation:
@@ -64,24 +66,6 @@ class PolicyEvaluation(NamedTuple):
 
 
 @compiled
-def update_means(counts, values, extra):
-    """Bring mean signals up to date, and the start; both divide by `extra` more than the number of observations."""
-    M, T, S, A = values.signals.shape
-    for t in range(T):
-        for s in range(S):
-            for a in range(A):
-                cell = (t * S + s) * A + a
-                n = counts.visits[cell]
-                if values.visits[cell] != n:
-                    values.visits[cell] = n
-                    for m in range(M):
-                        values.signals[m, t, s, a] = counts.moments[cell, m] / max(n + extra, 1)
-    episodes = counts.starts.sum()
-    for s in range(S):
-        values.mu[s] = counts.starts[s] / (episodes + extra) if episodes > 0 else (1.0 - extra) / S
-
-
-@compiled
 def update_values(rows, x, pi, least, most_per_step, tau, Q, V):
     """Fill Q [H, S, A], cut to [least, most_per_step (H - h)], and V [H+1, S], to which tau times the entropy adds."""
     H, S, A = pi.shape
@@ -100,40 +84,6 @@ def update_values(rows, x, pi, least, most_per_step, tau, Q, V):
             V[h, s] = total
 
 
-@compiled
-def evaluate(rows, values, pi, start_bonus):
-    """Fill Q and `start` with the truncated values of signals and bonus under pi in the estimated model.
-
-    `start_bonus` is what the unknown start distribution adds to every expected total.
-    """
-    for n in range(len(values.Q)):
-        _add_bonus(values, n)
-        update_values(rows, values.x, pi, 0.0, 1.0, 0.0, values.Q[n], values.V)
-        values.start[n] = start_bonus
-        for s in range(pi.shape[1]):
-            values.start[n] += values.mu[s] * values.V[0, s]
-        values.start[n] = min(values.start[n], float(len(pi)))
-
-
-@compiled
-def soften(rows, values, pi, tau):
-    """Fill Q of the reward again, with tau times the entropy of the steps to come."""
-    _add_bonus(values, 0)
-    most = 1.0 + tau * math.log(pi.shape[2])
-    update_values(rows, values.x, pi, -np.inf, most, tau, values.Q[0], values.V)
-
-
-@compiled
-def _add_bonus(values, n):
-    """Fill x with signal n and its bonus."""
-    H, S, A = values.x.shape
-    T = values.signals.shape[1]
-    for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                values.x[h, s, a] = values.signals[n, h % T, s, a] + values.bonus[h, s, a]
-
-
 @primitive
 def bonus_of(bonus, counts, row):
     """What is added to every signal of a row of counts: where a transition follows, and at the last step."""
@@ -145,26 +95,50 @@ def start_bonus_of(bonus, counts):
 
 
 @compiled
-def update_bonus(counts, values, bonus):
-    """Bring the bonus up to date at all steps that share the counts of a cell; before `update_means`."""
+def update_estimates(bonus, counts, values, extra):
+    """Bring mean signals, bonus and start up to date; means divide by `extra` more than the number of observations."""
     H, S, A = values.bonus.shape
-    T = values.signals.shape[1]
+    M, T = values.signals.shape[:2]
     for t in range(T):
         for s in range(S):
             for a in range(A):
                 row = (t * S + s) * A + a
-                if values.visits[row] != counts.visits[row]:
-                    before_last, last = bonus_of(bonus, counts, row)
-                    for h in range(t, H, T):
-                        values.bonus[h, s, a] = before_last if h + 1 < H else last
+                n = counts.visits[row]
+                if values.visits[row] == n:
+                    continue
+                values.visits[row] = n
+                for m in range(M):
+                    values.signals[m, t, s, a] = counts.moments[row, m] / max(n + extra, 1)
+                before_last, last = bonus_of(bonus, counts, row)
+                for h in range(t, H, T):  # all steps that share the counts
+                    values.bonus[h, s, a] = before_last if h + 1 < H else last
+    episodes = counts.starts.sum()
+    for s in range(S):
+        values.mu[s] = counts.starts[s] / (episodes + extra) if episodes > 0 else (1.0 - extra) / S
 
 
 @compiled
-def evaluate_with(bonus, counts, values, pi):
-    """Evaluate pi [H, S, A] in the estimated model with a bonus on every signal."""
-    update_bonus(counts, values, bonus)
-    update_means(counts, values, 0)
-    evaluate(frequencies(counts, pi.shape[2], 0), values, pi, start_bonus_of(bonus, counts))
+def evaluate(bonus, counts, values, pi, extra, tau):
+    """Fill Q and `start` with the values of pi in the estimated model with a bonus on every signal.
+
+    Values are truncated, except that of the reward if tau times the entropy of the steps to come adds to it (not None).
+    """
+    (H, S, A), T = pi.shape, values.signals.shape[1]
+    rows, start_bonus = frequencies(counts, A, extra), start_bonus_of(bonus, counts)
+    for n in range(len(values.Q)):
+        for h in range(H):
+            t = h % T
+            for s in range(S):
+                for a in range(A):
+                    values.x[h, s, a] = values.signals[n, t, s, a] + values.bonus[h, s, a]
+        if tau is not None and n == 0:
+            update_values(rows, values.x, pi, -np.inf, 1.0 + tau * math.log(A), tau, values.Q[n], values.V)
+        else:
+            update_values(rows, values.x, pi, 0.0, 1.0, 0.0, values.Q[n], values.V)
+        values.start[n] = start_bonus
+        for s in range(S):
+            values.start[n] += values.mu[s] * values.V[0, s]
+        values.start[n] = min(values.start[n], float(H))
 
 
 class BernsteinBonus(NamedTuple):
@@ -190,21 +164,23 @@ def _bernstein_start(bonus, counts):
 
 
 @compiled
-def mix(values, lam):
-    """Fill `mixed` with Q[0] + sum_n lam_n Q[1 + n]."""
+def mix(values, playing, tau):
+    """Fill `mixed` with Q[0] + sum_n lam_n Q[1 + n] - tau ln pi; without the last term if tau is None."""
     H, S, A = values.mixed.shape
     for h in range(H):
         for s in range(S):
             for a in range(A):
                 values.mixed[h, s, a] = values.Q[0, h, s, a]
-                for n in range(len(lam)):
-                    values.mixed[h, s, a] += lam[n] * values.Q[1 + n, h, s, a]
+                for n in range(len(playing.lam)):
+                    values.mixed[h, s, a] += playing.lam[n] * values.Q[1 + n, h, s, a]
+                if tau is not None and values.allowed[h, s, a]:
+                    values.mixed[h, s, a] -= tau * math.log(playing.pi[h, s, a])
 
 
 @compiled
-def mirror(pi, G, rate, allowed):
-    """pi[h, s, a] <- pi[h, s, a] exp(rate G[h, s, a]), normalised, no allowed action below LEAST_PROBABILITY."""
-    H, S, A = pi.shape
+def mirror(pi, values, rate):
+    """pi[h, s, a] <- pi[h, s, a] exp(rate mixed[h, s, a]), normalised, no allowed action below LEAST_PROBABILITY."""
+    G, allowed, (H, S, A) = values.mixed, values.allowed, pi.shape
     for h in range(H):
         for s in range(S):
             top, total = -np.inf, 0.0
@@ -231,10 +207,10 @@ def take(pi, choice):
 
 
 @compiled
-def move_prices(values, lam, rate, cap):
-    """lam_n <- clip(lam_n + rate (rho_n - w_n), 0, cap)."""
+def move_prices(lam, rho, w, rate, tau, margin, cap):
+    """lam_n <- clip((1 - rate tau) lam_n + rate (rho_n + margin - w_n), 0, cap)."""
     for n in range(len(lam)):
-        lam[n] = min(max(lam[n] + rate * (values.rho[n] - values.start[1 + n]), 0.0), cap)
+        lam[n] = min(max((1.0 - rate * tau) * lam[n] + rate * (rho[n] + margin - w[n]), 0.0), cap)
 
 
 # -- What follows an episode.
@@ -290,14 +266,11 @@ def improve_by(learner: ModelBased, parts: Any, *derived: IntArray) -> None:
 
     `parts` are given to `improve`, and `derived` are visits that its working memory was found from.
     """
-    spec = learner.spec
-    learner.choices = np.zeros((2, spec.H, spec.S, spec.A))
+    learner.choices = np.zeros((2, *learner.spec.allowed.shape))
     learner.after = PolicySteps(learner.choices, parts)
     learner.derived = derived
 
 
 def mixture(learner: ModelBased) -> FloatArray:
     """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did; a method."""
-    used = learner.choices.sum(axis=0)
-    reached = used.sum(axis=-1, keepdims=True)
-    return np.where(reached > 0, used / np.where(reached > 0, reached, 1.0), learner.behaviour())
+    return conditional(learner.choices.sum(axis=0), learner.behaviour())

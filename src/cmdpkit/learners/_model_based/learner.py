@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.estimate.alike import steps_differ
 from cmdpkit.estimate.boxes import Known, Models, estimated, plan
@@ -33,10 +32,9 @@ from cmdpkit.learners._episodes import choose, chosen, learn, learned, play_epis
 from cmdpkit.learners._model_based.cadence import Cadence, mark_planned, new_cadence, note_episode
 from cmdpkit.learners._model_based.settings import PlannerSettings, Planning
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
 from cmdpkit.model.compiled import primitive
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.simulate.meter import watch_policy
+from cmdpkit.simulate.meter import PolicyTable, watch
 from cmdpkit.simulate.random import Stream, uniform
 
 Found = TypeVar("Found")
@@ -73,7 +71,7 @@ def _look_whether_due(cadence, counts, playing, episode):
 
 @show.of(CountingPlayer)
 def _show(player, meter):
-    watch_policy(meter, player.playing.changed[0], player.playing.rows)
+    watch(meter, player.playing.changed[0], PolicyTable(player.playing.rows), 1)
 
 
 @choose.of(CountingPlayer)
@@ -90,7 +88,7 @@ def _draw(player, episode, h, s, rng):
 
 
 @learn.of(CountingPlayer)
-def _learn(player, episode):
+def _learn(player, episode, rng):
     player.playing.changed[0] = False
     count_episode(player.counts, episode, player.playing.pi.shape[2])
     player.playing.episodes[0] += 1
@@ -146,7 +144,6 @@ class ModelBased(Learner):
     params: PlannerSettings
     certifies = True
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts", "after", "plan_log")
-    growing: ClassVar[tuple[str, ...]] = COUNT_LISTS
     choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled, of `PolicySteps`
     derived: tuple[IntArray, ...] = ()  # visits that working memory was found from; -1 asks for it again
     _found: tuple[int, Any] = (-1, None)  # number of episodes, and what `once` has found after them
@@ -186,7 +183,7 @@ class ModelBased(Learner):
         for h in range(self._acted, self.spec.H):
             actions[h] = self.act(h, int(states[h]))
         episode = Episode(states[: self.spec.H], actions, signals, self._episode.totals)
-        learned(self._player(), episode)
+        learned(self._player(), episode, self._rng)
         self._count(1)
 
     def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
@@ -267,10 +264,6 @@ class ModelBased(Learner):
     def certificate(self) -> Intervals | None:
         """What the counts prove about `recommend()`, in unit scale, with probability 1 - delta at all times at once."""
         return proved(self.certifier, self.counts, self.recommend())
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
-        return without_spare_room(super().state(), int(self.counts.used[0]))
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same arguments; one that does not fit changes nothing."""

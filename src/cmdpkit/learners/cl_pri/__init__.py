@@ -28,7 +28,6 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.estimate.counts import Counts, Episode, new_counts, with_room_for_episodes
 from cmdpkit.estimate.errors import error_quantile, handed_over, spread
@@ -44,7 +43,6 @@ from cmdpkit.learners._q_learning import greedy_policy
 from cmdpkit.learners.cl_pri import play, rules
 from cmdpkit.learners.cl_pri.continuing import ContinuingPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
-from cmdpkit.learners.state import COUNT_LISTS, without_spare_room
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.policies import flow
@@ -72,7 +70,7 @@ class ClosedLoopPRI(Learner):
     presets = {"practical": ClosedLoopParams()}
     anytime = True
     certifies = True
-    growing: ClassVar[tuple[str, ...]] = (*COUNT_LISTS, "ledger/sample")
+    growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
     changing: ClassVar[tuple[str, ...]] = (
         *("clock", "counts", "optimism", "ledger", "now", "block", "plans", "impossible"),
     )
@@ -119,7 +117,8 @@ class ClosedLoopPRI(Learner):
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode."""
         self._make_room()
-        learned(self._player(), Episode(states[: self.spec.H], actions, signals, self._episode.totals))
+        episode = Episode(states[: self.spec.H], actions, signals, self._episode.totals)
+        learned(self._player(), episode, self._rng)
         self._count(1)
 
     def _player(self) -> play.ClosedLoop:
@@ -380,10 +379,6 @@ class ClosedLoopPRI(Learner):
             "margin of the returned policy": UnitTotals(self.now.margin.round(6).tolist()),
             **decisions(flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu).sum(axis=-1), pi, visits),
         }
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of everything that changes, by name; of the lists of next states only what is in use."""
-        return without_spare_room(super().state(), int(self.counts.used[0]))
 
     def restore(self, state: State) -> None:
         """Continue from a state, in a learner made with the same spec and parameters."""

@@ -191,7 +191,7 @@ class ContinuingPRI(Player):
     source = "ours"
     presets = {"practical": ContinuingParams()}
     anytime = True
-    growing: ClassVar[tuple[str, ...]] = (*Player.growing, "steering/batches")
+    growing: ClassVar[tuple[str, ...]] = ("steering/batches",)
     params: ContinuingParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: float) -> None:

@@ -1,8 +1,10 @@
 """Where a run with episodes stands, and the compiled part of CL-PRI: exploration, and blocks of a plan with tries.
 
 Exploration keeps a value per signal for every (step, state), and after each episode its own path is backed up from the
-last step to the first, so that news travels to the start at once. A block plays a plan; where an action of a state is
-still worth some tries, it is played there instead until it has had them, from the next episode on.
+last step to the first, so that news travels to the start at once. No operator does that: one state of a step is backed
+up at a time, and the mean and the variance of what follows come of one reading of the counts. A block plays a plan;
+where an action of a state is still worth some tries, it is played there instead until it has had them, from the next
+episode on.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.simulate.meter import watch, watch_policy
+from cmdpkit.simulate.meter import ExploringPolicy, PolicyTable, watch
 from cmdpkit.simulate.random import draw
 
 
@@ -121,9 +123,9 @@ class ClosedLoop(NamedTuple):
 @show.of(ClosedLoop)
 def _show(player, meter):
     if player.exploring:
-        watch(meter, True, player.optimism.best, 0.0, player.optimism.usable)
+        watch(meter, True, ExploringPolicy(player.optimism.best, 0.0, player.optimism.usable), meter.every)
     else:
-        watch_policy(meter, player.block.fresh[0], player.block.pi)
+        watch(meter, player.block.fresh[0], PolicyTable(player.block.pi), 1)
 
 
 @choose.of(ClosedLoop)
@@ -137,7 +139,7 @@ def _choose(player, episode, h, s, rng):
 
 
 @learn.of(ClosedLoop)
-def _learn(player, episode):
+def _learn(player, episode, rng):
     """Count an episode; back up the states on its path, or see which tries are used up."""
     counts, optimism, block, ledger, exploring, certifying = player
     S, A = len(counts.starts), block.plan.shape[1]
@@ -151,27 +153,19 @@ def _learn(player, episode):
     block.fresh[0] = False
     for h in range(len(episode.states)):
         i = h * S + episode.states[h]
-        if block.trying[i] >= 0:
-            _next_try(block, counts.visits, i)
+        if block.trying[i] < 0:
+            continue
+        row, now = i % (len(counts.visits) // A), -1  # the row of the counts, and the action to try from now on
+        for a in range(A):
+            if counts.visits[row * A + a] < block.quota[i, a]:
+                now = a
+                break
+        if now != block.trying[i]:
+            block.trying[i] = now
+            block.fresh[0] = True
+            for a in range(A):
+                block.pi[i, a] = block.plan[i, a] if now < 0 else np.float64(a == now)
     return False
-
-
-@compiled(inline=True)
-def _next_try(block, visits, i):
-    """Choose what is tried at row i from now on: an action that has not had all its tries, or nothing."""
-    A = block.plan.shape[1]
-    rows = len(visits) // A  # T*S, and i % rows is the row of the counts
-    now = -1
-    for a in range(A):
-        if visits[(i % rows) * A + a] < block.quota[i, a]:
-            now = a
-            break
-    if now == block.trying[i]:
-        return
-    block.trying[i] = now
-    block.fresh[0] = True
-    for a in range(A):
-        block.pi[i, a] = block.plan[i, a] if now < 0 else np.float64(a == now)
 
 
 @compiled
@@ -226,9 +220,10 @@ def _ahead(counts, optimism, h, cell):
 @compiled
 def _back_up(counts, optimism, h, s):
     """New values of all tried actions at (h, s), the greedy action, and the state's own values."""
-    S, M = len(counts.starts), len(optimism.prices)
+    S, M, scratch = len(counts.starts), len(optimism.prices), optimism.scratch
     H, A = len(optimism.usable) // S, optimism.usable.shape[1]
     T = len(counts.head) // (S * A)
+    weight, curiosity, pseudo = optimism.bonus[0], optimism.bonus[1], optimism.bonus[2]
     i = h * S + s
     left = np.float64(H - h)
     most = 0.0
@@ -238,40 +233,29 @@ def _back_up(counts, optimism, h, s):
     for a in range(A):
         if not optimism.usable[i, a]:
             continue
-        cell = ((h % T) * S + s) * A + a
+        cell, value = ((h % T) * S + s) * A + a, most
         n = counts.moves[cell] if h + 1 < H else counts.visits[cell]
-        value = _action_value(counts, optimism, h, cell, n) if n > 0 else most
-        tried = tried or n > 0
+        if n > 0:
+            tried, value = True, 0.0
+            for m in range(M):
+                scratch[m] = counts.moments[cell, m] / counts.visits[cell]
+            mean, variance = _ahead(counts, optimism, h, cell)
+            variance = (n * variance + pseudo * optimism.noise[h]) / (n + pseudo)
+            bonus = curiosity * left / n + weight * np.sqrt(variance / n)
+            if h + 1 < H:
+                j = counts.head[cell]
+                while j >= 0:
+                    p = counts.times[j] / counts.moves[cell]
+                    for m in range(M):
+                        scratch[m] += p * optimism.values[(h + 1) * S + counts.state[j], m]
+                    j = counts.link[j]
+                bonus += weight * max(optimism.peak[h + 1] - mean, 0.0) / n
+            scratch[0] = min(scratch[0] + bonus, left)
+            for m in range(M):
+                value += optimism.prices[m] * scratch[m]
         if value > best_value:
             optimism.best[i], best_value = a, value
             for m in range(M):
-                optimism.values[i, m] = optimism.scratch[m] if n > 0 else left
+                optimism.values[i, m] = scratch[m] if n > 0 else left
     if tried:
         optimism.peak[h] = max(optimism.peak[h], best_value)
-
-
-@compiled
-def _action_value(counts, optimism, h, cell, n):
-    """The priced value of a tried action; leaves its value per signal in `scratch`."""
-    S, M = len(counts.starts), len(optimism.prices)
-    H = len(optimism.usable) // S
-    left = np.float64(H - h)
-    weight, curiosity, pseudo = optimism.bonus[0], optimism.bonus[1], optimism.bonus[2]
-    for m in range(M):
-        optimism.scratch[m] = counts.moments[cell, m] / counts.visits[cell]
-    mean, variance = _ahead(counts, optimism, h, cell)
-    variance = (n * variance + pseudo * optimism.noise[h]) / (n + pseudo)
-    bonus = curiosity * left / n + weight * np.sqrt(variance / n)
-    if h + 1 < H:
-        j = counts.head[cell]
-        while j >= 0:
-            p = counts.times[j] / counts.moves[cell]
-            for m in range(M):
-                optimism.scratch[m] += p * optimism.values[(h + 1) * S + counts.state[j], m]
-            j = counts.link[j]
-        bonus += weight * max(optimism.peak[h + 1] - mean, 0.0) / n
-    optimism.scratch[0] = min(optimism.scratch[0] + bonus, left)
-    value = 0.0
-    for m in range(M):
-        value += optimism.prices[m] * optimism.scratch[m]
-    return value

@@ -145,11 +145,6 @@ class ModelFreePRI(Learner):
         self._count(n)
         return n
 
-    def begin(self, rng: Stream) -> None:
-        """Begin an episode, whose policy the meter knows."""
-        super().begin(rng)
-        self.values.changed[0] = False
-
     def act(self, h: int, s: int) -> int:
         """The optimistic action in the warm-up, then one of the block."""
         self._acted = h + 1
@@ -161,7 +156,7 @@ class ModelFreePRI(Learner):
             self.act(h, int(states[h]))
         self._make_room()
         episode = self._episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
-        learned(self._player(), episode)
+        learned(self._player(), episode, self._rng)
         self._count(1)
 
     def _player(self) -> play.ModelFree:
@@ -295,7 +290,7 @@ class ModelFreePRI(Learner):
     @property
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
-        return self.values.weight[1:].copy() if self.warming else self.now.lam.copy()
+        return self.values.weight.copy() if self.warming else self.now.lam.copy()
 
     def certificate(self) -> Intervals | None:
         """Simultaneous intervals for value and utilities of `recommend()`, in unit scale; None before there are any."""

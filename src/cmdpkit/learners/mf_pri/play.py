@@ -31,11 +31,11 @@ import numpy as np
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
-from cmdpkit.learners._q_learning import PriceConstants, PricedTables, learn_cell, move_prices
+from cmdpkit.learners._q_learning import PriceConstants, PricedTables, find_best, learn_cell, move_prices
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.meter import watch, watch_policy
+from cmdpkit.simulate.meter import ExploringPolicy, PolicyTable, watch
 from cmdpkit.simulate.random import draw, uniform
 
 
@@ -73,20 +73,7 @@ def warm_up(spec: Spec, episodes: int, price: float) -> tuple[PriceConstants, Pr
 def mean_prices(values: PricedTables) -> FloatArray:
     """[N]: the average of the prices over the second half; before that, the prices now."""
     frames, sums = values.lam_sum[0], values.lam_sum[1:]
-    return sums / frames if frames else values.weight[1:].copy()
-
-
-@compiled(inline=True)
-def _learn_values(values, c, shared, episode):
-    """Learn from an episode of the warm-up; `shared`: all steps learn from what one of them has seen."""
-    H, S = len(episode.states), np.int64(c.S)
-    for h in range(H - 1, -1, -1):
-        alone = not shared or h == H - 1  # the state after the last step is not seen: it learns for itself only
-        then = episode.states[h + 1] if h + 1 < H else 0
-        for j in range(h if alone else H - 1, h - 1 if alone else -1, -1):
-            i, i_next = np.uint64(j * S + episode.states[h]), np.uint64((j + 1) * S + then)
-            learn_cell(values, c, i, np.uint64(episode.actions[h]), i_next, episode.signals, h)
-    move_prices(values, c, episode.totals)
+    return sums / frames if frames else values.weight.copy()
 
 
 # -- LOOP: blocks of episodes with deviations --------------------------------------------------------------------------
@@ -160,10 +147,10 @@ class ModelFree(NamedTuple):
 @show.of(ModelFree)
 def _show(player, meter):
     if player.warming:
-        watch(meter, player.values.changed[0], player.values.best, 0.0, player.c.usable)
-        player.values.changed[0] = False
+        policy = ExploringPolicy(player.values.best, 0.0, player.c.usable)
+        watch(meter, player.values.changed[0], policy, meter.every)
     else:
-        watch_policy(meter, player.block.fresh[0], player.block.pi)
+        watch(meter, player.block.fresh[0], PolicyTable(player.block.pi), 1)
 
 
 @choose.of(ModelFree)
@@ -177,58 +164,69 @@ def _choose(player, episode, h, s, rng):
 
 
 @learn.of(ModelFree)
-def _learn(player, episode):
-    """Learn from an episode that has ended."""
-    block = player.block
+def _learn(player, episode, rng):
+    """Learn from an episode that has ended; a warm-up learns at all steps from what one has seen if they are alike."""
+    block, values, c = player.block, player.values, player.c
     book(player.ledger, episode, block.certify)
-    if player.warming:
-        _learn_values(player.values, player.c, player.shared, episode)
+    if not player.warming:
+        block.fresh[0] = False
+        if block.learn:
+            _sample(block, player.samples, episode)
         return False
-    block.fresh[0] = False
-    if block.learn:
-        _sample(block, player.samples, episode)
+    H, S = len(episode.states), np.int64(c.S)
+    values.changed[0] = False
+    for h in range(H - 1, -1, -1):
+        alone = not player.shared or h == H - 1  # the state after the last step is not seen: it learns for itself only
+        then, a = episode.states[h + 1] if h + 1 < H else 0, episode.actions[h]
+        for j in range(h if alone else H - 1, h - 1 if alone else -1, -1):
+            i, i_next = np.uint64(j * S + episode.states[h]), np.uint64((j + 1) * S + then)
+            if c.usable[i, a]:
+                cell, cell_next = i * c.A + np.uint64(a), i_next * c.A + values.best[i_next]
+                learn_cell(values, c, cell, cell_next, episode.signals, h, None, 0.0)
+                find_best(values, c, i)
+    move_prices(values, c, episode.totals)
     return False
 
 
 @compiled(inline=True)
 def _sample(block, samples, episode):
-    """Samples of an episode, from its end to its start."""
-    H, S, A = len(episode.states), len(block.known) // len(episode.states), block.policy.shape[1]
+    """Samples of an episode, from its end to its start.
+
+    That of a row runs on up to a known state; a deviation on the way ends it.
+    """
+    H, S, A, M = (
+        len(episode.states),
+        len(block.known) // len(episode.states),
+        block.policy.shape[1],
+        len(episode.totals),
+    )
     free = True  # no deviation is asked for at this step or later
-    for m in range(len(episode.totals)):
+    for m in range(M):
         episode.to_go[m] = 0.0
     for h in range(H - 1, -1, -1):
         i = h * S + episode.states[h]
         free = free and not episode.deviations[h]
-        for m in range(len(episode.totals)):
+        for m in range(M):
             episode.to_go[m] += episode.signals[h, m]
+            episode.target[m] = episode.signals[h, m]
         if free:
             _add(samples.values[i], episode.to_go)
-        if _look_ahead(block, episode, h, S):
+        whole = True
+        for j in range(h + 1, H):
+            later = j * S + episode.states[j]
+            whole = block.known[later] or not episode.deviations[j]
+            if not whole:
+                break
+            for m in range(M):
+                episode.target[m] += block.ahead[later, m] if block.known[later] else episode.signals[j, m]
+            if block.known[later]:
+                break
+        if whole:
             _add(samples.rows[i * A + episode.actions[h]], episode.target)
     if free:
         _add(samples.start, episode.to_go)
         for h in range(H):
             samples.visits[h * S + episode.states[h]] += 1.0
-
-
-@compiled(inline=True)
-def _look_ahead(block, episode, h, S):
-    """Fill episode.target with step h's signals and what follows, up to a known state; False at a deviation."""
-    H = len(episode.states)
-    for m in range(len(episode.target)):
-        episode.target[m] = episode.signals[h, m]
-    for j in range(h + 1, H):
-        i = j * S + episode.states[j]
-        if block.known[i]:
-            for m in range(len(episode.target)):
-                episode.target[m] += block.ahead[i, m]
-            return True
-        if episode.deviations[j]:
-            return False
-        for m in range(len(episode.target)):
-            episode.target[m] += episode.signals[j, m]
-    return True
 
 
 @compiled(inline=True)

@@ -32,10 +32,12 @@ from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners.pri.presets import PRIParams, base_learner, within
 from cmdpkit.learners.state import Saved
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.random import Stream
 
 DROP, ALONE = 0, 1  # kinds of test
 USAGE, REFERENCE, REDUCED, DONE = range(4)  # what the running base run is for
+NO_SHARE = np.zeros(1)  # of the visits of an (h, s) where there were none
 TEST_COLUMNS = ("step", "state", "action", "kind", "yes", "no", "passed", "reference", "value", "margin", "episode")
 
 
@@ -91,12 +93,6 @@ def survivors(D: BoolArray, under: IntArray, quorum: int, use: FloatArray) -> Bo
     return kept
 
 
-def conditional(usage: FloatArray) -> FloatArray:
-    """Share of each action among the visits of its (h, s), zero where there were none."""
-    share: FloatArray = usage / np.maximum(usage.sum(axis=-1, keepdims=True), 1e-300)
-    return share
-
-
 def next_test(D: BoolArray, flagged: BoolArray, use: FloatArray) -> tuple[int, int, int] | None:
     """The action to test next, or None if there is none.
 
@@ -106,7 +102,7 @@ def next_test(D: BoolArray, flagged: BoolArray, use: FloatArray) -> tuple[int, i
     open_ = D & ~flagged & (D.sum(axis=-1, keepdims=True) > 1)
     if not open_.any():
         return None
-    h, s, a = np.unravel_index(np.where(open_, conditional(use), np.inf).argmin(), D.shape)
+    h, s, a = np.unravel_index(np.where(open_, conditional(use, NO_SHARE), np.inf).argmin(), D.shape)
     return int(h), int(s), int(a)
 
 
@@ -305,7 +301,7 @@ class Pruning(Saved):
 
     def open_decisions(self) -> list[dict[str, Any]]:
         """Decisions with several surviving actions, and their shares of use."""
-        share = conditional(self.use)
+        share = conditional(self.use, NO_SHARE)
         return [
             {
                 "step": int(h) + 1,
@@ -402,7 +398,7 @@ class Pruning(Saved):
             self.stage = DONE
             return
         self.at, self.tried = found, 0
-        self._open(first_kind(float(conditional(use)[found])))
+        self._open(first_kind(float(conditional(use, NO_SHARE)[found])))
 
     def _open(self, kind: int) -> None:
         self.kind, self.stage = kind, REFERENCE

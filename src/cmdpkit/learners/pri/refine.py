@@ -30,7 +30,7 @@ from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, WHOLE_PLAYS
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.meter import Meter, collect, watch
+from cmdpkit.simulate.meter import ExploringPolicy, Meter, collect, watch
 from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.simulate.simulator import reset, step
 
@@ -243,7 +243,10 @@ class Refinement(Saved):
     def first(self, s: int, rng: Stream) -> int:
         """Begin an episode in state s: the action to take."""
         self._steps = 0
-        self._drawn = int(_draw(np.cumsum(self.alpha), rng)) if self.p.draw_each else self.block
+        self._drawn = self.block
+        if self.p.draw_each:
+            cdf = np.cumsum(self.alpha)
+            self._drawn = int(np.searchsorted(cdf, uniform(rng) * cdf[-1], side="right"))
         return self._act(s)
 
     def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
@@ -353,25 +356,9 @@ def _show_mixture(meter: Meter, choices: NDArray[np.uint64], alpha: FloatArray, 
         part = meter._replace(
             values=np.zeros_like(values), sums=np.zeros_like(meter.sums), clock=np.zeros_like(meter.clock)
         )
-        _show(part, choice, usable)
+        watch(part, True, ExploringPolicy(choice, 0.0, usable), 1)
         values += weight * part.values
     meter.hold(values)
-
-
-@compiled
-def _show(meter, choice, usable):
-    """Have one policy evaluated."""
-    watch(meter, 1, choice, 0.0, usable)
-
-
-@compiled
-def _draw(cdf, rng):
-    """A policy's number, by cumulative weights."""
-    u = uniform(rng) * cdf[-1]
-    m = 0
-    while cdf[m] <= u:
-        m += 1
-    return m
 
 
 @compiled
@@ -381,9 +368,9 @@ def _episodes(sim, meter, choices, usable, m, cdf, changed, limit, sums, taken, 
     for k in range(out.shape[1]):
         s = reset(sim, rng)
         if draw:
-            m = _draw(cdf, rng)
+            m = np.searchsorted(cdf, uniform(rng) * cdf[-1], side="right")
         choice = choices[m]
-        watch(meter, changed and k == 0, choice, 0.0, usable)
+        watch(meter, changed and k == 0, ExploringPolicy(choice, 0.0, usable), meter.every)
         for h in range(sim.H):
             i = h * sim.S + s
             reached[m, i] += 1

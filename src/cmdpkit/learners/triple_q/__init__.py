@@ -30,9 +30,16 @@ import numpy as np
 
 from cmdpkit.learners import Learner, Params, Source, Spec
 from cmdpkit.learners._note import Note
-from cmdpkit.learners._q_learning import greedy_policy, numbers_of, played_policy, sizes
+from cmdpkit.learners._q_learning import (
+    find_best_everywhere,
+    greedy_policy,
+    new_cells,
+    numbers_of,
+    played_policy,
+    sizes,
+)
 from cmdpkit.learners.params import above_zero, at_least_zero, share
-from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, choose, learn, play, scan
+from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, choose, learn, play
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
@@ -208,15 +215,13 @@ class TripleQ(Learner):
 
     changing: ClassVar[tuple[str, ...]] = ("learned",)
     params: TripleQParams
-    learned: TripleQLearned
-    constants: TripleQConstants
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.notes = notes(spec, self.preset)
         self.constants = _constants(spec, self.params)
         self.learned = _nothing_learned(spec, self.params, self.constants)
-        scan(self.learned, self.constants)
+        find_best_everywhere(self.learned, self.constants)
 
     def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
         """Play all episodes in one compiled loop."""
@@ -278,18 +283,19 @@ def _constants(spec: Spec, p: TripleQParams) -> TripleQConstants:
     ahead = spec.H - np.arange(spec.H) if p.stepwise else np.full(spec.H, spec.H)
     shares = np.ones((2, 1 + spec.N))
     shares[:, 0] = p.reward_start, p.reward_ceiling
-    has_bonus = p.reward_bonus > 0 or p.utility_bonus > 0
+    bonus = p.reward_bonus > 0 or p.utility_bonus > 0
     explores = p.explore > 0 or p.explore_start > 0
     return TripleQConstants(
         **sizes(spec),
-        bonus=per_signal([p.reward_bonus] + spec.N * [p.utility_bonus]),
+        zero=per_signal([0.0] * (1 + spec.N)),
+        chi=p.chi,
+        bonus=per_signal([p.reward_bonus] + spec.N * [p.utility_bonus]) if bonus else None,
         lift=per_signal([p.reward_lift] + spec.N * [p.utility_lift]),
         fresh=ahead[:, None] * shares[0],
         ceiling=ahead[:, None] * shares[1],
         K=float(spec.K),
         p=TripleQNumbers(*astuple(p)),
-        extras=True if has_bonus or explores or not p.realised else None,
-        has_bonus=has_bonus,
+        extras=True if explores or not p.realised else None,
         explores=explores,
         estimated=not p.realised,
     )
@@ -297,12 +303,9 @@ def _constants(spec: Spec, p: TripleQParams) -> TripleQConstants:
 
 def _nothing_learned(spec: Spec, p: TripleQParams, c: TripleQConstants) -> TripleQLearned:
     H, S, A, N = spec.H, spec.S, spec.A, spec.N
-    cells = np.zeros((H + 1, S, A, N + 2))
-    cells[:H, :, :, :-1] = c.fresh[:, None, None]
-    cells[:H, :, :, 0][~spec.allowed] = -np.inf
     explore = 1 - (1 - p.explore) * (1 - p.explore_start)
     return TripleQLearned(
-        cells=cells.reshape(-1, N + 2),
+        cells=new_cells(spec, c.fresh),
         best=np.zeros((H + 1) * S, dtype=np.uint64),
         second=np.zeros((H + 1) * S),
         weight=np.zeros(N),

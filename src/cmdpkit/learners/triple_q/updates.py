@@ -1,7 +1,7 @@
 """The compiled part of Triple-Q: what is learned in a step, at the end of an episode and at the end of a frame.
 
-`play` is the loop over a `Simulator`; `choose` and `learn` serve loops over other environments with the same functions
-`update` and `end_episode`.
+`play` has a loop of its own, beside that of `_episodes`: it learns while it plays, without a note of the episode, which
+takes two thirds of the time. `learn` does the same with an episode that was played elsewhere.
 """
 
 from __future__ import annotations
@@ -11,28 +11,27 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners._q_learning import random_action
+from cmdpkit.learners._q_learning import find_best, find_best_everywhere, learn_cell, random_action, worth_of
 from cmdpkit.model.compiled import ONE, ZERO, compiled
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.simulate.meter import collect, watch
+from cmdpkit.simulate.meter import ExploringPolicy, collect, watch
 from cmdpkit.simulate.random import uniform
 from cmdpkit.simulate.simulator import reset, step
-
-NOTHING = -0.0  # x + -0.0 is x for every x, also for -0.0, so the compiler can leave the addition out
 
 
 class TripleQConstants(NamedTuple):
     """What compiled code needs of spec and parameters.
 
-    With one constraint the lengths of `bonus` and `lift` are known when compiling (see `per_signal`). So is whether
-    `extras` is None, which makes "practical" a tenth faster. The other flags are not known then: the other presets
-    share one loop.
+    With one constraint the lengths of `zero` and `lift` are known when compiling (see `per_signal`). So is whether
+    `bonus` and `extras` are None, which makes "practical" a tenth faster.
     """
 
     H: np.uint64  # number of steps
     S: np.uint64  # number of states
     A: np.uint64  # number of actions
-    bonus: tuple[float, ...] | FloatArray  # [1+N]: scale of the bonus of reward and utilities
+    zero: tuple[float, ...] | FloatArray  # [1+N]: zeros; only its length is used
+    chi: float  # the learning rate at the t-th visit is (chi + 1) / (chi + t)
+    bonus: tuple[float, ...] | FloatArray | None  # [1+N]: scale of the bonus of reward and utilities, if there is one
     lift: tuple[float, ...] | FloatArray  # [1+N]: what is added to reward and utility values over the whole run
     fresh: FloatArray  # [H, 1+N]: values of an untried action
     ceiling: FloatArray  # [H, 1+N]: values lifted above this start afresh
@@ -40,8 +39,7 @@ class TripleQConstants(NamedTuple):
     rho: FloatArray  # [N]: thresholds
     K: float  # number of episodes of the whole run
     p: Any  # the fields of `TripleQParams`
-    extras: Literal[True] | None  # None if the next three are False: the compiler then leaves out what they ask for
-    has_bonus: bool  # whether there is a bonus
+    extras: Literal[True] | None  # None if the next two are False: the compiler then leaves out what they ask for
     explores: bool  # whether some actions are random
     estimated: bool  # whether the queues are driven by C at the first step, not by realised utilities
 
@@ -50,8 +48,8 @@ class TripleQLearned(NamedTuple):
     """What one run has learned."""
 
     cells: FloatArray  # [(H+1)*S*A, N+2]: Q, C_1..C_N and the number of visits of every (h, s, a)
-    best: NDArray[np.uint64]  # [(H+1)*S]: the action of the largest weighted value
-    second: FloatArray  # [(H+1)*S]: largest weighted value of the other actions; a search is due if `best` falls below
+    best: NDArray[np.uint64]  # [(H+1)*S]: the action that is worth most at the prices
+    second: FloatArray  # [(H+1)*S]: the largest worth of the other actions; a search is due if `best` falls below
     weight: FloatArray  # [N]: Z / eta, the price of each utility
     queue: FloatArray  # [N]: Z
     short: FloatArray  # [N]: by how much the last frame fell short of the tightened threshold, per episode
@@ -72,19 +70,20 @@ class TripleQLearned(NamedTuple):
 def play(sim, meter, learned, c, rng, out):
     """Algorithm 1, for as many episodes as `out` [1+N, n] has columns."""
     for k in range(out.shape[1]):
-        watch(meter, learned.changed[0], learned.best, learned.explore[0], c.usable)
+        policy = ExploringPolicy(learned.best, learned.explore[0], c.usable)
+        watch(meter, learned.changed[0], policy, meter.every)
         learned.changed[0] = False
         s = reset(sim, rng)
         a = choose(learned, c, ZERO, s, rng)
         for h in range(c.H):
             s_next, x = step(sim, h, s, a, rng)
             a_next = choose(learned, c, h + ONE, s_next, rng)
-            update(learned, c, h, s, a, sim.outcomes, x, s_next, a_next)
+            _update(learned, c, h, s, a, sim.outcomes, x, s_next, a_next)
             s, a = s_next, a_next
-        for n in range(len(c.bonus)):
+        for n in range(len(c.zero)):
             out[n, k] = learned.totals[n]
         collect(meter, learned.totals)
-        end_episode(learned, c, rng)
+        _end_episode(learned, c, rng)
 
 
 @compiled
@@ -93,9 +92,9 @@ def learn(learned, c, states, actions, signals, rng):
     for h in range(c.H):
         ahead = h + ONE if h + ONE < c.H else h
         s, a, s_next, a_next = states[h], actions[h], states[ahead], actions[ahead]
-        # As unsigned numbers, like those of `play`, so that `update` is compiled for one kind of number only.
-        update(learned, c, h, np.uint64(s), np.uint64(a), signals, h, np.uint64(s_next), np.uint64(a_next))
-    end_episode(learned, c, rng)
+        # As unsigned numbers, like those of `play`, so that `_update` is compiled for one kind of number only.
+        _update(learned, c, h, np.uint64(s), np.uint64(a), signals, h, np.uint64(s_next), np.uint64(a_next))
+    _end_episode(learned, c, rng)
 
 
 @compiled(inline=True)
@@ -108,35 +107,24 @@ def choose(learned, c, h, s, rng):
 
 
 @compiled(inline=True)
-def update(learned, c, h, s, a, outcomes, x, s_next, a_next):
+def _update(learned, c, h, s, a, outcomes, x, s_next, a_next):
     """Learn from outcomes[x], received at (h, s, a) on the way to s_next, where a_next follows."""
-    i = np.uint64(h) * c.S + np.uint64(s)
-    j = i * c.A + np.uint64(a)
-    j_next = ((np.uint64(h) + ONE) * c.S + np.uint64(s_next)) * c.A + np.uint64(a_next)
-    if c.extras is not None and c.estimated and h == 0:
+    i = h * c.S + s
+    j, j_next = i * c.A + a, ((h + ONE) * c.S + s_next) * c.A + a_next
+    if c.extras is not None and c.estimated and h == ZERO:
         for n in range(len(learned.drive)):
             learned.drive[n] += learned.cells[j, n + 1]
-    t = learned.cells[j, len(c.bonus)] + 1.0
-    learned.cells[j, len(c.bonus)] = t
-    rate = (c.p.chi + 1.0) / (c.p.chi + t)
-    value = NOTHING
-    for n in range(len(c.bonus)):
-        old = learned.cells[j, n]
-        seen = outcomes[x, n] + learned.cells[j_next, n]
-        if c.extras is not None and c.has_bonus:
-            seen += c.bonus[n] / np.sqrt(c.p.bonus_offset + t)
-        new = old + rate * (seen - old)
-        learned.cells[j, n] = new
+    worth = learn_cell(learned, c, j, j_next, outcomes, x, c.bonus, c.p.bonus_offset)
+    for n in range(len(c.zero)):
         learned.totals[n] += outcomes[x, n]
-        value += new if n == 0 else learned.weight[n - 1] * new
-    if value < learned.second[i] or (c.extras is not None and c.explores and np.uint64(a) != learned.best[i]):
-        _search(learned, c, i)
+    if worth < learned.second[i] or (c.extras is not None and c.explores and a != learned.best[i]):
+        find_best(learned, c, i)
 
 
 @compiled(inline=True)
-def end_episode(learned, c, rng):
+def _end_episode(learned, c, rng):
     """Add up the episode's totals; at the end of a frame, move the queues."""
-    for n in range(len(c.bonus)):
+    for n in range(len(c.zero)):
         learned.earned[n] += learned.totals[n]
         learned.totals[n] = 0.0
     if c.extras is not None and c.explores:
@@ -147,11 +135,13 @@ def end_episode(learned, c, rng):
             learned.changed[0] = True
     learned.left[0] -= 1
     if learned.left[0] == 0:
-        _end_frame(learned, c, rng)
+        _end_frame(learned, c)
+        if c.p.random_ties:
+            _break_ties(learned, c, rng)
 
 
 @compiled
-def _end_frame(learned, c, rng):
+def _end_frame(learned, c):
     """Queues first, then lift the tables and let the counts fade, then find the best actions again."""
     learned.frames[0] += 1
     learned.left[0] = c.p.frame
@@ -172,90 +162,51 @@ def _end_frame(learned, c, rng):
         learned.queue[n] = max(learned.queue[n] + short / max(1.0, learned.swing[n] / c.p.steady), 0.0)
         learned.weight[n] = learned.queue[n] / c.p.eta
         learned.drive[n] = 0.0
-    for n in range(len(c.bonus)):
+    for n in range(len(c.zero)):
         learned.earned[n] = 0.0
-    _count(learned, c, frames & (frames - 1) == 0)
-    _lift(learned, c, (k / c.K) ** c.p.lift_power - ((k - c.p.frame) / c.K) ** c.p.lift_power)
-    scan(learned, c)
-    if c.p.random_ties:
-        _break_ties(learned, c, rng)
+    share = (k / c.K) ** c.p.lift_power - ((k - c.p.frame) / c.K) ** c.p.lift_power
+    _refresh(learned, c, share, frames & (frames - 1) == 0)
+    find_best_everywhere(learned, c)
 
 
 @compiled(inline=True)
-def _lift(learned, c, share):
-    """Raise all values by a share of the run's lift; what gets above the ceiling starts afresh."""
-    for h in range(c.H):
-        for j in range(h * c.S * c.A, (h + ONE) * c.S * c.A):
-            if learned.cells[j, 0] == -np.inf:  # not usable
-                continue
-            for n in range(len(c.bonus)):
-                lifted = learned.cells[j, n]
-                if c.lift[n] > 0.0:  # an infinite lift times 0 would be no number
-                    lifted += c.lift[n] * share
-                learned.cells[j, n] = c.fresh[h, n] if lifted > c.ceiling[h, n] else lifted
+def _refresh(learned, c, share, doubled):
+    """Raise all values by a share of the run's lift; what gets above the ceiling starts afresh. Let the counts fade.
 
-
-@compiled(inline=True)
-def _count(learned, c, doubled):
-    """Count the frame's visits as usage; when the number of frames has doubled, the older half becomes history."""
+    The frame's visits are counted as usage; when the number of frames has doubled, the older half becomes history.
+    """
     for j in range(np.uint64(len(learned.kept))):
-        visits = learned.cells[j, len(c.bonus)]
+        if learned.cells[j, 0] == -np.inf:  # not usable
+            continue
+        h = j // (c.S * c.A)
+        for n in range(len(c.zero)):
+            lifted = learned.cells[j, n]
+            if c.lift[n] > 0.0:  # an infinite lift times 0 would be no number
+                lifted += c.lift[n] * share
+            learned.cells[j, n] = c.fresh[h, n] if lifted > c.ceiling[h, n] else lifted
+        visits = learned.cells[j, len(c.zero)]
         learned.usage[1, j] += visits - learned.kept[j]
         if doubled:
             learned.usage[2, j] += learned.usage[0, j]
             learned.usage[0, j] = learned.usage[1, j]
             learned.usage[1, j] = 0.0
         learned.kept[j] = visits * c.p.keep
-        learned.cells[j, len(c.bonus)] = learned.kept[j]
-
-
-@compiled
-def scan(learned, c):
-    """Find the best action everywhere."""
-    for i in range(c.H * c.S):
-        _search(learned, c, i)
-
-
-@compiled(inline=True)
-def _search(learned, c, i):
-    """Find the best action of row i = h*S + s and the value of the runner-up; ties go to the lower action.
-
-    Written without branches: a processor cannot predict which action is best, and a wrong prediction costs time.
-    """
-    best, top, second = ZERO, -np.inf, -np.inf
-    for a in range(c.A):
-        value = _value(learned, c, i * c.A + a)
-        second = max(second, min(value, top))
-        best = np.uint64(a) if value > top else best
-        top = max(top, value)
-    learned.second[i] = second
-    if learned.best[i] != best:
-        learned.best[i] = best
-        learned.changed[0] = True
+        learned.cells[j, len(c.zero)] = learned.kept[j]
 
 
 @compiled(inline=True)
 def _break_ties(learned, c, rng):
     """Where several actions are best, take one at random."""
     for i in range(c.H * c.S):
-        top, ties = _value(learned, c, i * c.A + learned.best[i]), 0
+        top, ties = worth_of(learned, c, i, learned.best[i]), 0
         for a in range(c.A):
-            ties += _value(learned, c, i * c.A + a) == top
+            ties += worth_of(learned, c, i, a) == top
         if ties == 1:
             continue
         draw = np.int64(uniform(rng) * ties)
         for a in range(c.A):
-            if _value(learned, c, i * c.A + a) == top:
+            if worth_of(learned, c, i, a) == top:
                 if draw == 0:
                     learned.best[i] = a
                 draw -= 1
         learned.changed[0] = True
-
-
-@compiled(inline=True)
-def _value(learned, c, j):
-    """Q + sum_n Z_n / eta C_n of cell j."""
-    value = learned.cells[j, 0]
-    for n in range(1, len(c.bonus)):
-        value += learned.weight[n - 1] * learned.cells[j, n]
-    return value
