@@ -23,7 +23,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.columns import PolicyColumn
+from cmdpkit.exact.columns import PolicyColumn, Units
 from cmdpkit.exact.large.sweeps import Choice, Draw, Sweeps
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -41,6 +41,7 @@ FIRST_GAP = 0.1  # of the units, the gap that is assumed before one is known
 LOOSEST = 0.05  # of the gap proved so far: no pricing is more exact
 SHARE = 0.2  # of the slack of a pricing that may be due to errors of values
 REFINED_SHARE = 0.02  # of the gap that is left: the error of values that are computed again
+ROUNDINGS = 16  # the rounding in a total counts this many times in a tolerance, so that pricing decides what is met
 DAMPED = 0.5  # step of a sweep where averages count: without it, a chain with a period would never settle
 PATIENCE = 2_000  # sweeps in which the span of an average must fall by a tenth
 MAX_IMPROVEMENTS = 1_000  # of one pricing
@@ -211,7 +212,7 @@ class SweptValues:
         return np.zeros(len(self.size)) if self.relative else self.sweeps.at_start(self.Y)
 
     def evaluate(self, tol: float, w: FloatArray, choice: Choice, draws: Any = ()) -> None:
-        """Without a horizon, sweep until |w| . half is at most tol for a policy, or as small as rounding allows."""
+        """Without a horizon, sweep until |w| . half is at most tol, or as small as rounding allows."""
         sweeps, w, widths = self.sweeps, np.abs(w), [np.inf]
         far = 1.0 if self.relative else self.steps * (sweeps.model.criterion.discount or 1.0)
         tau = DAMPED if self.relative else 1.0
@@ -223,7 +224,7 @@ class SweptValues:
             self.values = self.at_start() + far * (low + high) / 2
             self.half = far * (high - low) / 2 + error
             widths.append(float(w @ self.half))
-            if widths[-1] <= max(tol, 2 * float(w @ error)):
+            if widths[-1] <= tol or (w * self.half <= 2 * w * error).all():
                 return
             self.pulse(sweeps.done)
             if self.relative and len(widths) > PATIENCE and widths[-1] > 0.9 * widths[-PATIENCE]:
@@ -261,11 +262,11 @@ class SweptValues:
         return error
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class KeptPolicy:
     """A policy that its source keeps, as the pool of columns knows it."""
 
-    source: FunctionSource
+    source: FunctionSource = field(compare=False)
     number: int  # among those that are kept
 
     def differences(self, other: KeptPolicy) -> int:
@@ -312,7 +313,8 @@ class FunctionSource:
     def _span(self) -> FloatArray:
         """Upper bounds [K] on the ranges of the totals, from the smallest and largest signal of a step."""
         facts, steps = self.sweeps.facts, self.sweeps.model.criterion.steps_in_value or 1.0
-        return np.maximum(steps * (facts.highest - facts.lowest), 1e-300)
+        span = steps * (facts.highest - facts.lowest)
+        return np.where(span > 0, span, 1.0)
 
     def begin(self) -> None:
         """Find the policy that collects the most of each signal, roughly; what they collect gives the units."""
@@ -320,10 +322,17 @@ class FunctionSource:
         found = [self.price(np.eye(1, K, k)[0], COARSE)[1][0] for k in range(K)]
         totals = np.array([self.sweeps.model.signs * column.plan[0] for column in found])
         if self.N:
-            self.units = np.maximum(totals.max(axis=0) - totals.min(axis=0), COARSE * self._span())
+            self.units = self._ranges(totals).unit
         self.offsets = totals.min(axis=0)
         self.first = [self._column(c.choice.number, c.plan, c.weights, np.inf) for c in found]
         self.gap = FIRST_GAP
+
+    def _ranges(self, totals: FloatArray) -> Units:
+        """Ranges of totals from those of some policies [policies, K], and the rounding that totals may have."""
+        facts, steps = self.sweeps.facts, self.sweeps.model.criterion.steps_in_value or 1.0
+        largest, worst = steps * facts.size, totals.min(axis=0)
+        rounding = ROUNDINGS * steps * self.sweeps.rounding(np.eye(1 + self.N), largest)
+        return Units(worst, np.maximum(totals.max(axis=0), worst + COARSE * self._span()), rounding, largest)
 
     def _column(
         self, policy: int, known: tuple[FloatArray, FloatArray], weights: FloatArray, upper: float
@@ -331,8 +340,12 @@ class FunctionSource:
         """A column of a kept policy with values in the user's units, each known to +- half."""
         values, half = known
         v, *w = (self.sweeps.model.signs * values - half - self.offsets) / self.units
-        error = float(2 * (half / self.units).max())
-        return PolicyColumn(KeptPolicy(self, policy), float(v), np.array(w), weights, upper, error, known)
+        made = PolicyColumn(KeptPolicy(self, policy), float(v), np.array(w), weights, upper, plan=known)
+        return made._replace(error=self.error(made))
+
+    def error(self, column: PolicyColumn) -> float:
+        """The largest width of what is proved about a value of a column, scaled."""
+        return float(2 * (column.plan[1] / self.units).max())
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """An upper bound on weights . (v, w), scaled, and a policy within about `slack` of it."""
@@ -345,7 +358,7 @@ class FunctionSource:
     def refine(self, column: PolicyColumn, goal: float | None = None) -> PolicyColumn:
         """The same column with values whose errors, scaled, sum to at most the goal: by default a share of the gap."""
         goal = REFINED_SHARE * self.gap if goal is None else goal
-        if self.exact or column.error <= goal:
+        if self.exact or self.error(column) <= goal:
             return column
         number = column.choice.number
         done = self._call("refined", number, goal, (1 / self.units).tolist())
