@@ -32,8 +32,8 @@ UNLINKED = 6  # of these, in which visits are those of the policy before
 MOST_LINKED = 2 * 10**6  # pairs times states up to which the change of visits is found
 SHARPER = 0.1  # from one program to the next, errors shrink to this share
 MAGNIFICATION = 1e3  # of the programs' rows, as HiGHS takes no tolerance below 1e-10
-FAR_ENOUGH = 1e-3  # discounted visits end when this share is left
-MOST_PASSES = 2_000  # of discounted visits
+FAR_ENOUGH = 1e-3  # discounted visits end when this share is left, unless the changes of visits are found
+MOST_PASSES = 2_000, 20_000  # of discounted visits, without these changes and with them
 EVALUATED = 1e-9  # accuracy of `evaluate`, as a share of the largest value
 
 
@@ -333,8 +333,8 @@ def _visits(
         return _after_noise(then, model)
 
     def total(h: int, d: FloatArray, weight: float) -> FloatArray:
-        found, left = np.zeros(len(pairs)), float(np.abs(d).sum())
-        while weight * np.abs(d).sum() > FAR_ENOUGH * left and h < (MOST_PASSES if stationary else len(choice)):
+        found, least = np.zeros(len(pairs)), (NEGLIGIBLE if linked else FAR_ENOUGH) * float(np.abs(d).sum())
+        while weight * np.abs(d).sum() > least and h < (MOST_PASSES[linked] if stationary else len(choice)):
             here = np.full(len(pairs), True) if stationary else pairs[:, 0] == h
             found[here] += weight * d[pairs[here, 1]]
             d, weight, h = moved(h, d), weight * discount, h + 1
