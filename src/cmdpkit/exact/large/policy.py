@@ -17,12 +17,14 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
-from cmdpkit.exact.large.source import Draws, Folder, FunctionSource, source_of
+from cmdpkit.exact.large.folder import Folder
+from cmdpkit.exact.large.source import Draws, FunctionSource, source_of
 from cmdpkit.exact.large.sweeps import Draw, Sweeps, kernels_of
-from cmdpkit.model.functions import FunctionModel, State
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.user_functions import State
 from cmdpkit.model.validate import Name, is_int
 from cmdpkit.operators.steps import Threads
 
@@ -330,7 +332,11 @@ def _visits(
                 carry_one(s, a, p * d[s], then)
         for a, p in taken or ():
             carry_one(at, a, p, then)
-        return _after_noise(then, model)
+        for i, part in enumerate(model.noise):
+            shape = math.prod(model.space[:i]), model.space[i], math.prod(model.space[i + 1 :])
+            blocks = then.reshape(shape).swapaxes(0, 1)
+            then = (part.matrix.T @ blocks.reshape(shape[1], -1)).reshape(blocks.shape).swapaxes(0, 1).reshape(-1)
+        return then
 
     def total(h: int, d: FloatArray, weight: float) -> FloatArray:
         found, least = np.zeros(len(pairs)), (NEGLIGIBLE if linked else FAR_ENOUGH) * float(np.abs(d).sum())
@@ -350,16 +356,3 @@ def _visits(
         links.append(total(t + 1, change, discount))
     shape = len(pairs), len(pairs)
     return visits, sparse.csr_array(np.transpose(links) if linked else shape)
-
-
-def _after_noise(d: FloatArray, model: FunctionModel) -> FloatArray:
-    """Visits after the noise of a factored model."""
-    for i, part in enumerate(model.noise):
-        into = np.zeros((math.prod(model.space[:i]), model.space[i], math.prod(model.space[i + 1 :])))
-        blocks = d.reshape(into.shape)
-        for j in range(model.space[i]):
-            for to, p in zip(part.to[j], part.p[j], strict=True):
-                if p > NEGLIGIBLE:
-                    into[:, to] += p * blocks[:, j]
-        d = into.reshape(-1)
-    return d

@@ -11,14 +11,16 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import MORE_EXACT, Columns, Optimum, Parts
+from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution, single
-from cmdpkit.exact.large.source import Folder, source_of
-from cmdpkit.exact.large.sweeps import Sweeps, first_wrong, inspector_of
+from cmdpkit.exact.large.source import source_of
+from cmdpkit.exact.large.sweeps import Sweeps, inspected
 from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.user_functions import outcomes, wrong_in
 from cmdpkit.operators.steps import Threads
 
 GAP = 1e-6  # relative, unless another is asked for
@@ -252,13 +254,10 @@ def check(model: FunctionModel, states: int = 10_000) -> Checked:
         ...
     cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads outside of the space: ...
     """
-    inspect = inspector_of(model.checked_form)
     drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
-    low, high, reads = np.full(model.K, np.inf), np.full(model.K, -np.inf), np.zeros(model.space[0], dtype=bool)
-    size, error = np.zeros(model.K), np.zeros(1)
     for s in drawn[:PLAIN].tolist():
-        model.outcomes(model.state(s))
-    for s in drawn.tolist():
-        if first_wrong(inspect, s, s + 1, low, high, size, reads, error) >= 0:
-            raise model.wrong_in(s)
-    return Checked(len(drawn), float(error[0]), low, high)
+        outcomes(model, model.state(s))
+    wrong, found, _ = inspected(model, ((s, s + 1) for s in drawn.tolist()))
+    if wrong >= 0:
+        raise wrong_in(model, wrong)
+    return Checked(len(drawn), found.row_error, found.lowest, found.highest)
