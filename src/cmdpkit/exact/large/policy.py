@@ -29,6 +29,8 @@ from cmdpkit.model.validate import Name, is_int
 from cmdpkit.operators.steps import Threads
 
 EXACT = 0.05  # share of the gap that errors of a policy's values may take, in units
+ROUNDED = 1 / 16  # share of a tolerance by which one policy may miss what the mixture meets, because of rounding
+MOST_MISSED = 0.4  # the same if no program comes closer; the mixture may miss a bound by the rest
 ROUNDS = 16  # linear programs that are tried
 UNLINKED = 6  # of these, in which visits are those of the policy before
 MOST_LINKED = 2 * 10**6  # pairs times states up to which the change of visits is found
@@ -225,7 +227,7 @@ if __name__ == "__main__":
 
 
 def single(
-    source: FunctionSource, mixed: LargePolicy, aim: FloatArray, least: FloatArray, bound: float, goal: float
+    source: FunctionSource, mixed: LargePolicy, aim: FloatArray, tolerance: FloatArray, bound: float, goal: float
 ) -> tuple[LargePart, FloatArray, FloatArray] | None:
     """A policy with at most N draws, its totals and errors [K]; None if none is found that proves its worth.
 
@@ -239,8 +241,8 @@ def single(
     states draw. One transposed pass gives the visits of pi, and one more for each pair the change that it makes. At
     first this change is left out. The policy found is evaluated, and the program is made again around it.
 
-    Utilities [N] aim at thresholds ``aim`` and have to be proved to be at least ``least``, and the policy's value
-    within ``goal`` of ``bound``.
+    Utilities [N] aim at thresholds ``aim``. They may miss them by a share of the ``tolerance`` [N] because of rounding,
+    and by more only if all programs do. The policy's value has to be proved within ``goal`` of ``bound``.
     """
     model, units, parts = source.sweeps.model, source.units, mixed.parts
     signs, choice = model.signs, np.array(parts[int(mixed.weights.argmax())].choice)
@@ -248,23 +250,26 @@ def single(
     options = [sorted({int(part.choice[i, j]) for part in parts}) for i, j in zip(t, s, strict=True)]
     of = np.repeat(np.arange(len(t)), [len(x) for x in options])  # the decision of each pair
     pairs = np.column_stack((t[of], s[of], [a for x in options for a in x])).astype(np.int64).reshape(-1, 3)
-    draws: dict[tuple[int, int], Draw] = {}
+    draws, kept = dict[tuple[int, int], Draw](), None
     accuracy = EXACT * goal / units[0] * units
     for i in range(ROUNDS):
         values, half, gains = source.order("valued", choice, draws, accuracy, pairs)
         own = signs * values
-        if (own - half >= np.append(bound - goal, least)).all():
-            return LargePart(model, choice, draws), values, half
+        missed = (aim - (own - half)[1:]) / tolerance
+        if own[0] - half[0] >= bound - goal and (missed <= MOST_MISSED).all():
+            kept = LargePart(model, choice, draws), values, half
+            if (missed <= ROUNDED).all():
+                return kept
         linked = i >= UNLINKED and len(pairs) * max(len(pairs), model.S) <= MOST_LINKED
         visits, links = _visits(model, choice, draws, pairs, linked=linked)
         found = _program(of, visits, links, gains * signs / units, (aim - own[1:] + 2 * half[1:]) / units[1:])
         if found is None:
-            return None
+            return kept
         choice, draws = _rounded(choice, pairs, of, found, model.A)
         if len(draws) > model.N:
-            return None
+            return kept
         accuracy = accuracy * (SHARPER if i else 1.0)
-    return None
+    return kept
 
 
 def _program(of: IntArray, visits: FloatArray, links: Any, gains: FloatArray, short: FloatArray) -> FloatArray | None:
@@ -288,7 +293,7 @@ def _program(of: IntArray, visits: FloatArray, links: Any, gains: FloatArray, sh
         if run(highs) != "optimal":
             return None
         found = answer(highs)[0]
-        most = 2 * float(found[n])
+        most = 2 * float(found[n]) + NEGLIGIBLE
     return np.maximum(found[:n], 0.0)
 
 

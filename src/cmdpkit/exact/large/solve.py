@@ -125,8 +125,8 @@ class FunctionSearch:
             if policy == "one" and len(shared) > 1 and complete:
                 aim = best.rho * units[1:] + pool.offsets[1:]
                 lost = bound - sum(share * (c.plan[0][0] - c.plan[1][0]) for share, c in shared)
-                least = model.rho - FEASIBLE * units[1:]
-                found = single(source, mixed, aim, least, bound, max(goal * units[0], 2 * lost))
+                tolerance = FEASIBLE * units[1:]
+                found = single(source, mixed, aim, tolerance, bound, max(goal * units[0], 2 * lost))
                 if found is None:
                     notes.append("no single policy was found that is proved as good; this is the mixture")
         except KeyboardInterrupt:
