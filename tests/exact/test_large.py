@@ -64,8 +64,11 @@ def family(kind: str, N: int):
     return ck.FactoredModel, (move, noise, collect, after), allowed
 
 
-def random_model(kind: str, N: int, g: int, judged: dict, share: float = 0.5) -> FunctionModel:
-    """A random model with bounds between what the reward optimum has and the best that can be had together."""
+def random_model(kind: str, N: int, g: int, judged: dict, tight: float | None = None) -> FunctionModel:
+    """A random model with bounds between the totals of the reward optimum and of another policy, drawn at random.
+
+    With ``tight`` they are the totals of the latter, less this share of the distance.
+    """
     make, functions, allowed = family(kind, N)
     given = {"start": {(g, 0, 0): 0.25, (g, 3, 2): 0.75}, "allowed": allowed, **judged}
     made = lambda bounds: make(  # noqa: E731
@@ -77,12 +80,14 @@ def random_model(kind: str, N: int, g: int, judged: dict, share: float = 0.5) ->
     rng = np.random.default_rng([N, g])
     other = ck.Policy.of(arrays, np.array([rng.choice(np.flatnonzero(row)) for row in arrays.actions[0]]))
     ends = [arrays.signs * ck.evaluate(arrays, policy).w for policy in (free, other)]
-    return made((1 - share) * np.minimum(*ends) + share * np.maximum(*ends) - 0.3 * np.abs(ends[0] - ends[1]))
+    if tight is not None:
+        return made(ends[1] - tight * np.abs(ends[0] - ends[1]))
+    return made(0.5 * (ends[0] + ends[1]) - 0.3 * np.abs(ends[0] - ends[1]))
 
 
-def check_equal(kind: str, N: int, g: int, judged: dict) -> None:
+def check_equal(kind: str, N: int, g: int, judged: dict, tight: float | None = None) -> None:
     """The mixture and the single policy against the arrays; both are evaluated in the arrays, too."""
-    model = random_model(kind, N, g, judged)
+    model = random_model(kind, N, g, judged, tight)
     arrays = model.arrays()
     try:
         exact = ck.solve(arrays)
@@ -131,3 +136,59 @@ SHORT = {("events", 2), ("factored", 1)}  # the families of `make test`
 def test_both_forms_agree_with_their_arrays(kind, N, judged):
     for g in range(G):
         check_equal(kind, N, g, judged)
+
+
+@pytest.mark.parametrize("judged", [DISCOUNTED, HORIZON], ids=["discounted", "horizon"])
+@pytest.mark.parametrize("tight", [0.0, 1e-10, 1e-6])
+def test_bounds_that_are_the_totals_of_a_policy_are_met_by_one_policy(judged, tight):
+    for kind, N in SHORT:
+        for g in range(G):
+            check_equal(kind, N, g, judged, tight)
+
+
+@pytest.fixture(scope="module")
+def corner():
+    """Models with three bounds on a large signal that varies little: with one policy only, or with a choice."""
+    signal = np.random.default_rng(1).normal(size=(2, 6, 2))
+
+    def step(x, a, e):
+        return (x[0], (x[1] + 1 + a * e) % 6), 0.5
+
+    def collect(x, a):
+        own = 1000 + 0.001 * signal[x[0], x[1], a]
+        return signal[1, x[1], a], own, own, own + a
+
+    def allowed(x, a):
+        return a == 0 or x[0] == 1
+
+    def made(g, totals, slack):
+        kinds = (ck.at_least, ck.at_most, ck.at_most)
+        bounds = [kind(f"c{n}", x + y) for n, (kind, x, y) in enumerate(zip(kinds, totals, slack, strict=True))]
+        return ck.EventModel(
+            (2, 6), 2, 2, step, collect, allowed=allowed, constraints=bounds, start=(g, 0), discount=0.9
+        )  # fmt: skip
+
+    return made
+
+
+@pytest.mark.parametrize("g", [0, 1])
+@pytest.mark.parametrize("slack", [(0.0, 0.0, 0.0), (-1e-9, 1e-9, 0.0), (-1e-6, 0.0, 10.0)])
+def test_bounds_between_which_there_is_hardly_any_room_are_met(corner, g, slack):
+    arrays = corner(g, np.zeros(3), slack).arrays()
+    only = ck.evaluate(arrays, ck.Policy.of(arrays, np.eye(2)[np.zeros(arrays.S, dtype=int)]))
+    model = corner(g, only.w, slack)
+    exact = ck.solve(model.arrays())
+    for policy in ("mixture", "one"):
+        found = ck.solve(model, policy=policy)
+        room = found.shadow_prices @ (found.tolerance + exact.tolerance)
+        assert abs(found.value - exact.value) <= found.gap + found.errors[0] + exact.gap + room
+        assert found.gap <= 1e-5 * abs(exact.value)
+        assert (model.signs[1:] * (found.utilities - only.w - slack) >= -found.tolerance).all()
+        assert (found.tolerance <= 1e-7).all()  # of totals of 10,000
+    assert len(found.policy.parts) == 1
+    assert len(found.policy.stochastic_decisions()) <= 3
+
+
+def test_signals_that_are_always_zero_end_an_evaluation():
+    model = ck.EventModel((3,), 1, 1, lambda x, a, e: (x, 1.0), lambda x, a: (0.0,), start=(0,), discount=0.9)
+    assert ck.evaluate(model, ck.solve(model).policy).v == 0.0

@@ -295,6 +295,10 @@ class Columns(Generic[From]):
             slack = LOOSE * abs(t) if fresh and abs(t) > EXACT_BELOW and not self.source.exact else 0.0
         return t, weights, y
 
+    def replace(self, columns: list[PolicyColumn]) -> None:
+        """Take other values of the same policies."""
+        self.columns, self._master = columns, None
+
     def thresholds(self, rho: FloatArray) -> FloatArray | None:
         """rho (scaled), lowered to what the pool can now reach if it is missed by less than the tolerance, or None."""
         if not self.N:

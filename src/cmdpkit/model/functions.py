@@ -12,13 +12,11 @@ factored model also has signals of y alone, `after(y)`, which are computed once 
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -32,15 +30,13 @@ from cmdpkit.model.constraints import Constraint, listed
 from cmdpkit.model.criterion import criterion_of
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.user_functions import State, check_arguments, kinds_of, outcomes
 from cmdpkit.model.validate import Name, index_of, is_int, names_of, numbers
 
 MOST_STATES = 2**62  # indices are 64-bit integers
 MOST_ACTIONS = 2**15  # choices are kept in at most 16 bits, with one number to spare
 MOST_ENTRIES = 50_000_000  # transitions that `arrays` writes out
-LARGEST = 1e150  # of a signal: its values then add up to a number, whatever the horizon
 LOOSE: Any = {"nogil": True, "error_model": "numpy"}  # how functions are compiled that may allocate memory
-State = tuple[int, ...]
-Outcomes = list[tuple[int, FloatArray, list[tuple[State, float]]]]  # of a state, see `FunctionModel.outcomes`
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +72,12 @@ class Part:
             raise CmdpkitError(f"p[{j}] of a Part is {quoted(p[j].tolist())}, expected probabilities that sum to 1")
         object.__setattr__(self, "to", np.ascontiguousarray(to, dtype=np.int64))
         object.__setattr__(self, "p", p / sums[:, None])
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The probabilities of moves as a sparse matrix [n, n]."""
+        n, w = self.to.shape
+        return sparse.csr_array((self.p.reshape(-1), self.to.reshape(-1), np.arange(n + 1) * w), shape=(n, n))
 
     @classmethod
     def demand(cls, size: int, demand: Sequence[int], p: Any) -> Part:
@@ -154,20 +156,8 @@ class FunctionModel:
                     "calls it"
                 )
             if function is not None:
-                self._check_arguments(name, getattr(function, "py_func", function))
+                check_arguments(len(self.space), name, getattr(function, "py_func", function))
         self.start = self._read_start(start)
-
-    def _check_arguments(self, name: str, function: Callable[..., Any]) -> None:
-        """Raise CmdpkitError if a function cannot be called as it will be."""
-        arguments = kinds_of(len(self.space), self.K)[name][0]
-        try:
-            inspect.signature(function).bind(*arguments)
-        except TypeError as error:
-            called = "after(y)" if name == "after" else f"{name}({', '.join('xae'[: len(arguments)])})"
-            code = function.__code__
-            raise CmdpkitError(
-                f"{called} cannot be called: {error} (line {code.co_firstlineno} of {code.co_filename})"
-            ) from None
 
     def _read_start(self, start: Any) -> dict[State, float]:
         for x in start if isinstance(start, Mapping) else [start]:
@@ -259,7 +249,7 @@ class FunctionModel:
         allowed, signals = np.zeros((self.S, self.A), dtype=bool), np.zeros((self.K, self.S, self.A))
         rows, columns, p = [], [], []
         for s, x in enumerate(states):
-            for a, own, moves in self.outcomes(x):
+            for a, own, moves in outcomes(self, x):
                 allowed[s, a], signals[:, s, a] = True, own
                 rows += [s * self.A + a] * len(moves)
                 columns += [then for then, _ in moves]
@@ -284,83 +274,8 @@ class FunctionModel:
         """How the coordinates move after a decision, as a matrix [S, S]."""
         together = sparse.eye_array(1 if self.noise else self.S, format="csr")
         for part in self.noise:
-            n, w = part.to.shape
-            alone = part.p.reshape(-1), part.to.reshape(-1), np.arange(n + 1) * w
-            together = sparse.csr_array(sparse.kron(together, sparse.csr_array(alone, shape=(n, n))))
+            together = sparse.csr_array(sparse.kron(together, part.matrix))
         return together
-
-    def outcomes(self, x: State) -> Outcomes:
-        """What every action does in a state, by the user's functions as plain Python: its index, signals and moves.
-
-        The moves of a factored model are those before the noise. An error names what is wrong, and where.
-        """
-        functions, found = self.functions, Outcomes()
-        for a in range(self.A):
-            if functions["allowed"] is not None and not self._plain("allowed", x, a):
-                continue
-            place = self._place(x, a)
-            if "move" in functions:
-                moves, told = [(self._plain("move", x, a), 1.0)], "move returns {then}"
-            else:
-                moves, told = [self._plain("step", x, a, e) for e in range(self.events)], "step returns {then}, {p:g}"
-            for e, (then, p) in enumerate(moves):
-                there = place if "move" in functions else f"{place}, event {e}"
-                if not p >= 0:
-                    wrong = "has a probability that is negative or not a number"
-                    raise CmdpkitError(f"{there} {wrong}: {told.format(then=then, p=p)}")
-                if not all(0 <= i < n for i, n in zip(then, self.space, strict=True)):
-                    wrong = f"leads outside of the space: {told.format(then=then, p=p)}"
-                    raise CmdpkitError(f"{there} {wrong}; the space is {self.space}")
-            total = sum(p for _, p in moves)
-            if not abs(total - 1) <= ROW_SUM_TOLERANCE:
-                raise CmdpkitError(f"{place} has probabilities that do not sum to 1: they sum to {total:.12g}")
-            own: FloatArray = np.array(self._plain("collect", x, a), dtype=np.float64)
-            if functions.get("after") is not None:
-                own = own + self._plain("after", moves[0][0])
-            if not (np.abs(own) <= LARGEST).all():
-                raise CmdpkitError(
-                    f"{place} collects a signal that is not a finite number of at most {LARGEST:g}: {own.tolist()}"
-                )
-            found.append((a, own, moves))
-        if not found:
-            raise CmdpkitError(f"state {self.named(x)} has no action; `allowed` must leave one in every state")
-        return found
-
-    def _place(self, x: State, a: int | None = None, e: int | None = None) -> str:
-        """How a state, an action and an event are told."""
-        action = "" if a is None else f", action {quoted(self.action_names[a])} (index {a})"
-        return f"state {self.named(x)}{action}" + ("" if e is None else f", event {e}")
-
-    def _plain(self, name: str, *given: Any) -> Any:
-        """What a function of the user returns as plain Python; refused unless it returns something, and of its kind."""
-        function: Any = self.functions[name]
-        function = getattr(function, "py_func", function)
-        _, kind, expected = kinds_of(len(self.space), self.K)[name]
-        file, line = function.__code__.co_filename, function.__code__.co_firstlineno
-        try:
-            told = function(*given)
-        except Exception as error:
-            lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == file]
-            raise CmdpkitError(
-                f"{name} fails in {self._place(*given)}: {type(error).__name__}: {error} (line {[line, *lines][-1]} of "
-                f"{file}). It must return {expected}, for every state and action that `allowed` leaves"
-            ) from None
-        if not _is_like(told, kind):
-            raise CmdpkitError(
-                f"{name} returns {quoted(told)} in {self._place(*given)}, expected {expected} (line {line} of {file})"
-            )
-        return told
-
-    def wrong_in(self, s: int) -> CmdpkitError:
-        """The error for a state in which compiled functions return something that is not as it must be."""
-        try:
-            self.outcomes(self.state(s))
-        except CmdpkitError as error:
-            return error
-        return CmdpkitError(
-            f"state {self.named(self.state(s))}: the functions return something wrong when they are compiled, and not "
-            "as plain Python; do they depend on something that changes, or use whole numbers beyond 2**63?"
-        )
 
 
 class EventModel(FunctionModel):
@@ -474,28 +389,6 @@ class FactoredModel(FunctionModel):
 
 
 # -- compiled functions ------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=8)
-def kinds_of(d: int, K: int) -> dict[str, tuple[tuple[Any, ...], Any, str]]:
-    """Of the function with each name: arguments and a result as examples, and what the result is called."""
-    x, i, signals = (0,) * d, 0, (0.0,) * K
-    state, numbers = f"a tuple of {d} whole numbers", f"a tuple of {K} numbers"
-    return {
-        "move": ((x, i), x, f"a state, {state}"),
-        "step": ((x, i, i), (x, 0.0), f"(x_next, p), {state} and a float"),
-        "collect": ((x, i), signals, f"{numbers}, the reward and one signal per constraint"),
-        "after": ((x,), signals, f"{numbers}, the reward and one signal per constraint"),
-        "allowed": ((x, i), 0.0, "True or False"),
-    }
-
-
-def _is_like(told: Any, example: Any) -> bool:
-    """Whether a result is of a kind: tuples of the same length, whole numbers, or any numbers."""
-    if isinstance(example, tuple):
-        return isinstance(told, tuple) and len(told) == len(example) and all(map(_is_like, told, example))
-    whole = isinstance(told, (int, np.integer, np.bool_))
-    return whole or (isinstance(example, float) and isinstance(told, (float, np.floating)))
 
 
 @lru_cache(maxsize=16)

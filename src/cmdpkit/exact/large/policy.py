@@ -13,23 +13,31 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
-from cmdpkit.exact.large.source import Draws, Folder, FunctionSource, source_of
+from cmdpkit.exact.large.folder import Folder
+from cmdpkit.exact.large.source import Draws, FunctionSource, source_of
 from cmdpkit.exact.large.sweeps import Draw, Sweeps, kernels_of
-from cmdpkit.model.functions import FunctionModel, State
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.user_functions import State
 from cmdpkit.model.validate import Name, is_int
 from cmdpkit.operators.steps import Threads
 
 EXACT = 0.05  # share of the gap that errors of a policy's values may take, in units
-ROUNDS = 30  # linear programs that are tried
-FAR_ENOUGH = 1e-3  # discounted visits end when this weight is left; the rest is taken to be distributed alike
-MOST_PASSES = 2_000  # of discounted visits
-INTEGRAL = 1e-9  # a probability this close to 0 or 1 is one of them
+ROUNDED = 1 / 16  # share of a tolerance by which one policy may miss what the mixture meets, because of rounding
+MOST_MISSED = 0.4  # the same if no program comes closer; the mixture may miss a bound by the rest
+ROUNDS = 16  # linear programs that are tried
+UNLINKED = 6  # of these, in which visits are those of the policy before
+MOST_LINKED = 2 * 10**6  # pairs times states up to which the change of visits is found
+SHARPER = 0.1  # from one program to the next, errors shrink to this share
+MAGNIFICATION = 1e3  # of the programs' rows, as HiGHS takes no tolerance below 1e-10
+FAR_ENOUGH = 1e-3  # discounted visits end when this share is left, unless the changes of visits are found
+MOST_PASSES = 2_000, 20_000  # of discounted visits, without these changes and with them
 EVALUATED = 1e-9  # accuracy of `evaluate`, as a share of the largest value
 
 
@@ -94,7 +102,7 @@ class LargePolicy:
         """Expected totals in a model of these sizes, [1 + N] in the user's units, and the errors of each."""
         source = source_of(Sweeps(model, threads))
         facts, steps = source.sweeps.facts, model.criterion.steps_in_value or 1.0
-        accuracy = EVALUATED * steps * np.maximum(np.maximum(-facts.lowest, facts.highest), 1e-300)
+        accuracy = EVALUATED * steps * np.where(facts.size > 0, facts.size, 1.0)
         none = np.zeros((0, 3), dtype=np.int64)
         found = [source.valued(part.choice, part.draws, accuracy, none)[:2] for part in self.parts]
         values, errors = np.tensordot(self.weights, np.array(found), 1)
@@ -219,108 +227,137 @@ if __name__ == "__main__":
 
 
 def single(
-    source: FunctionSource, parts: Sequence[LargePart], base: int, rho: FloatArray, bound: float, goal: float
+    source: FunctionSource, mixed: LargePolicy, aim: FloatArray, tolerance: FloatArray, bound: float, goal: float
 ) -> tuple[LargePart, FloatArray, FloatArray] | None:
     """A policy with at most N draws, its totals and errors [K]; None if none is found that proves its worth.
 
     The parts of a mixture are all nearly optimal at the same prices, so any policy that takes an action of some part in
     every state is nearly optimal too; it only has to meet the bounds. Around a policy pi, the totals of another one are
 
-        w(pi') = w(pi) + sum_s d(s) sum_a pi'(a | s) (Q(s, a) - V(s)) ,
+        w(pi') = w(pi) + sum_s d'(s) sum_a pi'(a | s) (Q(s, a) - V(s)) ,
 
-    exactly with the visits d of pi', and to first order with those of pi, which one transposed pass gives. This is a
-    linear program with one row for each state in which parts differ and one for each bound, and at an extreme point at
-    most N states draw. The policy is evaluated, and the program is made again around it, until the bounds are proved to
-    be met.
+    with the visits d' of pi', which follow from those of pi as the totals do. This is a linear program in the visits to
+    pairs, with one row for each state in which parts differ and one for each bound, and at an extreme point at most N
+    states draw. One transposed pass gives the visits of pi, and one more for each pair the change that it makes. At
+    first this change is left out. The policy found is evaluated, and the program is made again around it.
 
-    ``base`` is the part to begin with, ``rho`` [N] are thresholds of utilities; the policy's value has to be proved
-    within ``goal`` of ``bound``.
+    Utilities [N] aim at thresholds ``aim``. They may miss them by a share of the ``tolerance`` [N] because of rounding,
+    and by more only if all programs do. The policy's value has to be proved within ``goal`` of ``bound``.
     """
-    model, units = source.sweeps.model, source.units
-    signs, choice = model.signs, np.array(parts[base].choice)
+    model, units, parts = source.sweeps.model, source.units, mixed.parts
+    signs, choice = model.signs, np.array(parts[int(mixed.weights.argmax())].choice)
     t, s = np.nonzero(np.any([part.choice != choice for part in parts], axis=0))
     options = [sorted({int(part.choice[i, j]) for part in parts}) for i, j in zip(t, s, strict=True)]
     of = np.repeat(np.arange(len(t)), [len(x) for x in options])  # the decision of each pair
     pairs = np.column_stack((t[of], s[of], [a for x in options for a in x])).astype(np.int64).reshape(-1, 3)
-    draws: dict[tuple[int, int], Draw] = {}
-    best, accuracy = None, EXACT * goal / units[0] * units
-    for _ in range(ROUNDS):
+    draws, kept = dict[tuple[int, int], Draw](), None
+    accuracy = EXACT * goal / units[0] * units
+    for i in range(ROUNDS):
         values, half, gains = source.order("valued", choice, draws, accuracy, pairs)
-        own, short = signs * values, rho - (signs * values - half)[1:]
-        if (short <= 0).all() and (best is None or own[0] - half[0] > best[0]):
-            best = own[0] - half[0], LargePart(model, choice, draws), values, half
-            if bound - best[0] <= goal:
-                return best[1:]
-        visits = _visits(model, choice, draws, pairs)
-        p = _program(of, (visits[:, None] * gains) * signs / units, (short + 2 * half[1:]) / units[1:])
-        if p is None:
-            return None
-        choice, draws = _rounded(choice, pairs, of, p, model.A)
+        own = signs * values
+        missed = (aim - (own - half)[1:]) / tolerance
+        if own[0] - half[0] >= bound - goal and (missed <= MOST_MISSED).all():
+            kept = LargePart(model, choice, draws), values, half
+            if (missed <= ROUNDED).all():
+                return kept
+        linked = i >= UNLINKED and len(pairs) * max(len(pairs), model.S) <= MOST_LINKED
+        visits, links = _visits(model, choice, draws, pairs, linked=linked)
+        found = _program(of, visits, links, gains * signs / units, (aim - own[1:] + 2 * half[1:]) / units[1:])
+        if found is None:
+            return kept
+        choice, draws = _rounded(choice, pairs, of, found, model.A)
         if len(draws) > model.N:
+            return kept
+        accuracy = accuracy * (SHARPER if i else 1.0)
+    return kept
+
+
+def _program(of: IntArray, visits: FloatArray, links: Any, gains: FloatArray, short: FloatArray) -> FloatArray | None:
+    """Visits to the pairs at an extreme point: the largest reward that makes up for what is short [N], if possible.
+
+    ``visits`` and ``links`` are those of `_visits`, ``gains`` [n, 1 + N] what a visit to a pair gains.
+    """
+    n, N, first = len(of), len(short), np.diff(of, prepend=-1) > 0
+    rows = int(first.sum())
+    flow = sparse.csc_array((np.ones(n), (of, np.arange(n))), shape=(rows, n))
+    left = np.append(np.zeros(rows), np.ones(N))[:, None]  # what stays short of every bound
+    matrix = sparse.csc_array(sparse.hstack((sparse.vstack((flow - links[first], gains[:, 1:].T)), left)))
+    low = np.append(visits[first], short) * MAGNIFICATION
+    high = np.append(low[:rows], np.full(N, INFINITY))
+    entries = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data * MAGNIFICATION
+    most = 0.0
+    for costs in (-np.eye(1, n + 1, n)[0], np.append(gains[:, 0], 0.0)):
+        highs = configured()
+        columns = np.zeros(n + 1), np.append(np.full(n, INFINITY), INFINITY if costs[n] else most)
+        highs.passModel(program(costs, columns, (low, high), entries, maximise=True))
+        if run(highs) != "optimal":
             return None
-    return None
-
-
-def _program(of: IntArray, gains: FloatArray, short: FloatArray) -> FloatArray | None:
-    """Probabilities of the pairs at an extreme point: the largest reward that makes up for what is short, [N]."""
-    rows, n = int(of.max(initial=-1)) + 1, len(of)
-    N = gains.shape[1] - 1
-    start = np.arange(n + 1, dtype=np.int32) * (1 + N)
-    index = np.column_stack((of, np.tile(rows + np.arange(N), (n, 1)))).astype(np.int32).reshape(-1)
-    matrix = np.column_stack((np.ones(n), gains[:, 1:])).reshape(-1)
-    highs = configured()
-    low, high = np.append(np.ones(rows), short), np.append(np.ones(rows), np.full(N, INFINITY))
-    highs.passModel(program(gains[:, 0], (np.zeros(n), np.ones(n)), (low, high), (start, index, matrix), maximise=True))
-    if run(highs) != "optimal":
-        return None
-    return answer(highs)[0]
+        found = answer(highs)[0]
+        most = 2 * float(found[n]) + NEGLIGIBLE
+    return np.maximum(found[:n], 0.0)
 
 
 def _rounded(
-    choice: NDArray[Any], pairs: IntArray, of: IntArray, p: FloatArray, A: int
+    choice: NDArray[Any], pairs: IntArray, of: IntArray, q: FloatArray, A: int
 ) -> tuple[NDArray[Any], dict[tuple[int, int], Draw]]:
-    """The policy with these probabilities: choices, and the decisions with more than one action."""
-    p = np.where(p < INTEGRAL, 0.0, np.where(p > 1 - INTEGRAL, 1.0, p))
+    """The policy with these visits: choices, and the decisions with more than one action."""
     made, draws = choice.copy(), {}
-    taken = np.flatnonzero(p == 1.0)
-    made[pairs[taken, 0], pairs[taken, 1]] = pairs[taken, 2]
-    for i in np.unique(of[(p > 0) & (p < 1)]).tolist():
-        mine = np.flatnonzero((of == i) & (p > 0))
+    for i in range(int(of.max(initial=-1)) + 1):
+        mine = np.flatnonzero(of == i)
+        total = q[mine].sum()
+        taken = mine[q[mine] > NEGLIGIBLE * total]
         t, s = (int(x) for x in pairs[mine[0], :2])
-        draws[t, s] = tuple((int(pairs[j, 2]), float(p[j] / p[mine].sum())) for j in mine)
-        made[t, s] = A
+        if len(taken) == 1:
+            made[t, s] = pairs[taken[0], 2]
+        elif len(taken):
+            made[t, s] = A
+            draws[t, s] = tuple((int(pairs[j, 2]), float(q[j] / q[taken].sum())) for j in taken)
+        elif made[t, s] == A:  # it is not visited any more
+            made[t, s] = pairs[mine[0], 2]
     return made, draws
 
 
-def _visits(model: FunctionModel, choice: NDArray[Any], draws: Draws, pairs: IntArray) -> FloatArray:
-    """Expected discounted visits of a policy to the state of each pair, at its step."""
+def _visits(
+    model: FunctionModel, choice: NDArray[Any], draws: Draws, pairs: IntArray, *, linked: bool
+) -> tuple[FloatArray, Any]:
+    """Expected discounted visits [n] of a policy to the state of each pair, and how each visit to a pair changes them.
+
+    The latter is a sparse matrix [n, n]; after a visit to the pair of a column, the policy is followed. It has zeros
+    only unless ``linked``.
+    """
     carry, carry_one = kernels_of(model.form).carry
-    d, found = np.zeros(model.S), np.zeros(len(pairs))
-    for x, p in model.start.items():
-        d[model.state_index(x)] = p
-    weight, h, discount = 1.0, 0, model.criterion.discount or 1.0
-    stationary = not model.criterion.has_horizon
-    while weight > FAR_ENOUGH and h < MOST_PASSES if stationary else h < len(choice):
-        t = 0 if stationary else h
-        here = pairs[:, 0] == t
-        found[here] += weight * d[pairs[here, 1]]
-        then = np.zeros(model.S)
+    stationary, discount = not model.criterion.has_horizon, model.criterion.discount or 1.0
+
+    def moved(h: int, d: FloatArray, taken: Sequence[tuple[int, float]] | None = None, at: int = -1) -> FloatArray:
+        """One step on, by the policy or, in one state, by other actions with these masses."""
+        t, then = 0 if stationary else h, np.zeros(model.S)
         carry(d, choice[t], then)
-        for (at, s), options in draws.items():
-            for a, p in options if at == t else ():
+        for (step, s), options in draws.items():
+            for a, p in options if step == t else ():
                 carry_one(s, a, p * d[s], then)
-        d, weight, h = _moved(then, model), weight * discount, h + 1
-    return found / (1 - weight) if stationary else found
+        for a, p in taken or ():
+            carry_one(at, a, p, then)
+        for i, part in enumerate(model.noise):
+            shape = math.prod(model.space[:i]), model.space[i], math.prod(model.space[i + 1 :])
+            blocks = then.reshape(shape).swapaxes(0, 1)
+            then = (part.matrix.T @ blocks.reshape(shape[1], -1)).reshape(blocks.shape).swapaxes(0, 1).reshape(-1)
+        return then
 
+    def total(h: int, d: FloatArray, weight: float) -> FloatArray:
+        found, least = np.zeros(len(pairs)), (NEGLIGIBLE if linked else FAR_ENOUGH) * float(np.abs(d).sum())
+        while weight * np.abs(d).sum() > least and h < (MOST_PASSES[linked] if stationary else len(choice)):
+            here = np.full(len(pairs), True) if stationary else pairs[:, 0] == h
+            found[here] += weight * d[pairs[here, 1]]
+            d, weight, h = moved(h, d), weight * discount, h + 1
+        return found
 
-def _moved(d: FloatArray, model: FunctionModel) -> FloatArray:
-    """Visits after the noise of a factored model."""
-    for i, part in enumerate(model.noise):
-        into = np.zeros((math.prod(model.space[:i]), model.space[i], math.prod(model.space[i + 1 :])))
-        blocks = d.reshape(into.shape)
-        for j in range(model.space[i]):
-            for to, p in zip(part.to[j], part.p[j], strict=True):
-                if p > NEGLIGIBLE:
-                    into[:, to] += p * blocks[:, j]
-        d = into.reshape(-1)
-    return d
+    start = np.zeros(model.S)
+    for x, p in model.start.items():
+        start[model.state_index(x)] = p
+    visits, links = total(0, start, 1.0), []
+    for t, s, a in pairs.tolist() if linked else ():
+        own = draws.get((t, s)) or ((int(choice[t, s]), 1.0),)
+        change = moved(t, np.zeros(model.S), [(a, 1.0), *((b, -p) for b, p in own)], s)
+        links.append(total(t + 1, change, discount))
+    shape = len(pairs), len(pairs)
+    return visits, sparse.csr_array(np.transpose(links) if linked else shape)

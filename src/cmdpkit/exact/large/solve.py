@@ -10,19 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.columns import Columns, Optimum, Parts
+from cmdpkit.exact.columns import MORE_EXACT, Columns, Optimum, Parts
+from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution, single
-from cmdpkit.exact.large.source import Folder, source_of
-from cmdpkit.exact.large.sweeps import Sweeps, first_wrong, inspector_of
+from cmdpkit.exact.large.source import source_of
+from cmdpkit.exact.large.sweeps import Sweeps, inspected
 from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
 from cmdpkit.model.functions import FunctionModel
+from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.user_functions import outcomes, wrong_in
 from cmdpkit.operators.steps import Threads
 
 GAP = 1e-6  # relative, unless another is asked for
 LEFT = 0.4  # share of the gap at which the mixture is good enough to make one policy of it
-SHARPER = 0.1  # how much more exact pricing becomes where it was too rough to go on
+SHARPER = 0.01  # how much more exact values become where they are too rough to go on
 ATTEMPTS = 15  # times that this happens at most
 PLAIN = 100  # states that `check` also looks at with the functions as plain Python
 SMALL_VALUE = 1e-3  # of the reward's unit: the gap is relative to at least this
@@ -38,7 +41,7 @@ class FunctionSearch:
     def begin(self) -> None:
         """Find the first columns."""
         self.source.begin()
-        self.pool = Columns(self.source)
+        self.pool = Columns(self.source, max_unexplained_gap=FEASIBLE)
 
     def ends(self, k: int) -> list[float]:
         """The total of signal k where the reward is the largest, and its own best, in the bound's unit; sorted."""
@@ -69,9 +72,8 @@ class FunctionSearch:
         try:
             for _ in range(ATTEMPTS):
                 best = pool.maximise(rho, enough)
-                if best.bound - best.value <= share * self.goal(best.value):
+                if best.bound - best.value <= share * self.goal(best.value) or not self._sharpen(best.weights):
                     break
-                source.gap *= SHARPER
         except KeyboardInterrupt:
             if pool.so_far is None or source.sweeps.ranks.comm is not None:
                 raise
@@ -93,12 +95,22 @@ class FunctionSearch:
                 best = signs * (signs * np.array([column.plan[0][1:] for column in pool.columns])).max(axis=0)
                 clash = tuple(model.constraints[n].name for n in np.flatnonzero(y > MIN_CLASH_MULTIPLIER))
                 raise Infeasible(model, self._policy(columns), best, clash, reached[1:])
-            self.source.gap = min(self.source.gap, max(-t, 1e-15)) * SHARPER
-            pool.columns = [self.source.refine(column) for column in pool.columns]
+            self.source.gap = min(self.source.gap, -t) * SHARPER
+            self._sharpen(weights)
         raise CmdpkitError(
             f"not solved: the bounds are so close to what can be reached ({-t:.2g} of the range) that it is not clear "
             "whether a policy meets them; relax one a little"
         )
+
+    def _sharpen(self, weights: FloatArray) -> bool:
+        """Evaluate the policies of a mixture more exactly; whether rounding allowed it."""
+        columns, made = list(self.pool.columns), False
+        for j in np.flatnonzero(weights):
+            before = self.source.error(columns[j])
+            columns[j] = self.source.refine(columns[j], SHARPER * before)
+            made |= self.source.error(columns[j]) < MORE_EXACT * before
+        self.pool.replace(columns)
+        return made
 
     def solution(self, model: FunctionModel, policy: str = "mixture") -> LargeSolution:
         """The answer for the user."""
@@ -111,7 +123,10 @@ class FunctionSearch:
             shared = [(share, source.refine(c, goal) if complete else c) for share, c in shared]
             mixed = self._policy(shared, lazy=policy == "mixture")
             if policy == "one" and len(shared) > 1 and complete:
-                found = single(source, mixed.parts, int(mixed.weights.argmax()), model.rho, bound, goal * units[0])
+                aim = best.rho * units[1:] + pool.offsets[1:]
+                lost = bound - sum(share * (c.plan[0][0] - c.plan[1][0]) for share, c in shared)
+                tolerance = FEASIBLE * units[1:]
+                found = single(source, mixed, aim, tolerance, bound, max(goal * units[0], 2 * lost))
                 if found is None:
                     notes.append("no single policy was found that is proved as good; this is the mixture")
         except KeyboardInterrupt:
@@ -239,13 +254,10 @@ def check(model: FunctionModel, states: int = 10_000) -> Checked:
         ...
     cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads outside of the space: ...
     """
-    inspect = inspector_of(model.checked_form)
     drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
-    low, high, reads = np.full(model.K, np.inf), np.full(model.K, -np.inf), np.zeros(model.space[0], dtype=bool)
-    size, error = np.zeros(model.K), np.zeros(1)
     for s in drawn[:PLAIN].tolist():
-        model.outcomes(model.state(s))
-    for s in drawn.tolist():
-        if first_wrong(inspect, s, s + 1, low, high, size, reads, error) >= 0:
-            raise model.wrong_in(s)
-    return Checked(len(drawn), float(error[0]), low, high)
+        outcomes(model, model.state(s))
+    wrong, found, _ = inspected(model, ((s, s + 1) for s in drawn.tolist()))
+    if wrong >= 0:
+        raise wrong_in(model, wrong)
+    return Checked(len(drawn), found.row_error, found.lowest, found.highest)

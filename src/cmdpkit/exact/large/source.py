@@ -8,31 +8,22 @@ as a round of column generation needs. With a horizon, one backward pass is exac
 Columns hold the lower ends of what is proved about a policy. So the gap of any mixture counts the errors of its values,
 and a bound that it meets is met. All errors include rounding (docs/theory/large.md).
 
-With a folder, a journal has the result of every call. A solve that is started again repeats its decisions, takes the
-results of all calls in the journal from there, and goes on with the first call that is missing. Since the same calls
-give the same bits, so does the whole solve. Files are written by ordinary writes and only then mapped, so that a full
-disk is an error here and loses nothing.
-
 Rank 0 has the columns, and orders what all ranks do together: it names a method of their sources and its arguments.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit import __version__
-from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.columns import PolicyColumn
+from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.columns import PolicyColumn, Units
+from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.sweeps import Choice, Draw, Sweeps
 from cmdpkit.model.transitions import FloatArray, IntArray
 
@@ -41,155 +32,149 @@ FIRST_GAP = 0.1  # of the units, the gap that is assumed before one is known
 LOOSEST = 0.05  # of the gap proved so far: no pricing is more exact
 SHARE = 0.2  # of the slack of a pricing that may be due to errors of values
 REFINED_SHARE = 0.02  # of the gap that is left: the error of values that are computed again
+ROUNDINGS = 16  # the rounding in a total counts this many times in a tolerance, so that pricing decides what is met
 DAMPED = 0.5  # step of a sweep where averages count: without it, a chain with a period would never settle
 PATIENCE = 2_000  # sweeps in which the span of an average must fall by a tenth
 MAX_IMPROVEMENTS = 1_000  # of one pricing
-JOURNAL = "journal.jsonl"  # the calls and their results
-LOOKED_AT = 200  # states whose outcomes tell models apart
 Pulse = Callable[[int], None]  # called with the number of sweeps so far
 Draws = Mapping[tuple[int, int], Draw]  # the decisions that draw, by step and state
 
 
-class Folder:
-    """A folder for one solve; without a path, everything stays in memory and there is no journal."""
+@dataclass(frozen=True)
+class KeptPolicy:
+    """A policy that its source keeps, as the pool of columns knows it."""
 
-    def __init__(self, path: str | os.PathLike[str] | None, sweeps: Sweeps, gap: float) -> None:
-        self.path, self.ranks, self.S = None if path is None else Path(path), sweeps.ranks, sweeps.model.S
-        self.known: list[Any] = []  # calls of an earlier start that were not repeated yet, and their results
-        self.calls = 0  # in the journal
-        if self.path is not None:
-            with self._safely():
-                self._open(self.path, {"cmdpkit": __version__, "solve": digest_of(sweeps), "gap": gap})
+    source: FunctionSource = field(compare=False)
+    number: int  # among those that are kept
 
-    def _open(self, path: Path, head: dict[str, Any]) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        journal = path / JOURNAL
-        lines = journal.read_text("utf-8").splitlines(keepends=True) if journal.exists() else []
-        whole = [line for line in lines if line.endswith("\n")]
-        if not whole and any(other != journal for other in path.iterdir()):
-            raise CmdpkitError(f"folder {quoted(str(path))} holds other files; give a new or an empty one")
-        found, *self.known = [json.loads(line) for line in whole] or [head]
-        if found.get("cmdpkit") != head["cmdpkit"]:
-            begun = f"with cmdpkit {found['cmdpkit']}" if "cmdpkit" in found else "with an earlier version of cmdpkit"
-            raise CmdpkitError(
-                f"folder {quoted(str(path))} was begun {begun}, and this is {head['cmdpkit']}, which may round "
-                "differently: continue with the version that began it, or give a new folder"
-            )
-        if found != head:
-            raise CmdpkitError(
-                f"folder {quoted(str(path))} belongs to a solve of another model, other bounds or another gap; give a "
-                "new one, or the same arguments as before"
-            )
-        self.calls = len(self.known)
-        self.ranks.wait()
-        if whole and self.ranks.rank == 0:  # a line that was being written when the solve ended is dropped
-            os.truncate(journal, len("".join(whole).encode()))
-        elif not whole:
-            self._append(head)
-        self.ranks.wait()
-
-    def recall(self, call: list[Any]) -> dict[str, Any] | None:
-        """The result of a call of an earlier start, if it is in the journal."""
-        if not self.known:
-            return None
-        known, result = self.known.pop(0)
-        if known != call:
-            raise CmdpkitError(f"the journal in {quoted(str(self.path))} does not fit this solve; give a new folder")
-        return dict(result)
-
-    def tables(self) -> str:
-        """The file of the tables after the last call in the journal; those of the one before it are kept as well."""
-        return f"tables-{self.calls % 2}.bin"
-
-    def record(self, call: list[Any], result: dict[str, Any], tables: NDArray[Any] | None) -> None:
-        """Add a call to the journal, and keep the tables that the next call starts from."""
-        if self.path is None:
-            return
-        self.calls += 1
-        with self._safely():
-            if tables is not None:
-                self._write(self.path / self.tables(), tables)
-            self._append([call, result])
-
-    def kept(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
-        """An array over the stored states, written to a file if there is a folder; see `mapped`."""
-        if self.path is None:
-            return stored
-        with self._safely():
-            self._write(self.path / name, stored)
-        return self.mapped(name, stored)
-
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """Zeros, in a file if there is a folder; they are written before the file is mapped."""
-        if self.path is None:
-            return np.zeros(shape, dtype)
-        with self._safely():
-            with open(self.path / name, "wb") as file:
-                for _ in range(shape[0]):
-                    file.write(np.zeros(shape[1:], dtype).data)
-            return np.memmap(self.path / name, dtype, "r+", shape=shape)
-
-    def mapped(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
-        """What a file has for the stored states, in an array like the one given; it takes no memory on one rank."""
-        assert self.path is not None
-        with self._safely():
-            whole = np.memmap(self.path / name, stored.dtype, "r", shape=(*stored.shape[:-1], self.S))
-        return whole if self.ranks.comm is None else np.array(whole[..., self.ranks.stored])
-
-    def _append(self, line: Any) -> None:
-        if self.path is not None and self.ranks.rank == 0:
-            with open(self.path / JOURNAL, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-
-    def _write(self, path: Path, stored: NDArray[Any]) -> None:
-        """Write the owned planes of an array [..., stored states] to a file that all ranks share."""
-        if self.ranks.rank == 0:
-            path.touch()
-        self.ranks.wait()
-        with open(path, "r+b") as file:
-            for k, row in enumerate(np.atleast_2d(self.ranks.own(stored))):
-                file.seek((k * self.S + self.ranks.lo * self.ranks.inner) * row.itemsize)
-                file.write(row.data)
-            file.flush()
-            os.fsync(file.fileno())
-        self.ranks.wait()
-
-    @contextmanager
-    def _safely(self) -> Iterator[None]:
-        """Say what to do after an error of the disk."""
-        try:
-            yield
-        except CmdpkitError:
-            raise
-        except (OSError, ValueError) as error:
-            raise CmdpkitError(
-                f"folder {quoted(str(self.path))}: {error}. Nothing that was kept is lost: free some space or repair "
-                "the folder, and start the same solve again; it continues"
-            ) from None
+    def differences(self, other: KeptPolicy) -> int:
+        """In how many states two policies differ, on all ranks."""
+        return 0 if self.number == other.number else int(self.source.order("different", self.number, other.number))
 
 
-def digest_of(sweeps: Sweeps) -> str:
-    """What tells solves apart: sizes, bounds, criterion, and what the functions return for some hundred states."""
-    model = sweeps.model
-    picked = np.unique(np.linspace(0, model.S - 1, LOOKED_AT).astype(np.int64)).tolist()
-    parts: list[Any] = [repr(model), sorted(model.start.items()), [c.bound_on_total for c in model.constraints]]
-    for s in picked:
-        parts += [(a, own.tolist(), moves) for a, own, moves in model.outcomes(model.state(s))]
-    parts += [(part.to.tolist(), part.p.tolist()) for part in model.noise]
-    parts.append([x.tolist() for x in sweeps.facts[:3]])
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+class FunctionSource:
+    """What both sources share: units, the policies found, and what is kept of them in a folder.
 
+    A source has three methods that all ranks call together: `priced` finds a policy with nearly the largest weights .
+    totals, `actions` has all actions of a policy that is kept, and `different` says in how many states two differ.
+    """
 
-class SweptValues:
-    """Tables of the values of a policy, and what is proved about its values at the start."""
+    exact = False
 
-    def __init__(self, sweeps: Sweeps, pulse: Pulse) -> None:
+    def __init__(self, sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> None:
         self.sweeps, self.pulse = sweeps, pulse
-        K = sweeps.model.K
-        self.Y, self.size = sweeps.table(K), np.zeros(K)  # the tables, and the largest |Y|
-        self.values, self.half = np.zeros(K), np.full(K, np.inf)  # the values are known to +- half
+        self.folder = Folder(None, sweeps, 0.0) if folder is None else folder
+        self.N, K = sweeps.model.N, sweeps.model.K
+        self.Y, self.size = sweeps.table(K), np.zeros(K)  # tables of the values of a policy, and the largest |Y|
+        self.values, self.half = np.zeros(K), np.full(K, np.inf)  # the values at the start are known to +- half
+        self.kept: list[Any] = []  # policies found: choices or prices
+        self.gap = 0.0  # proved so far, scaled; pricing need not be much more exact
+        self.units, self.offsets = self._span(), np.zeros(sweeps.model.K)
+        self.first: list[PolicyColumn] = []
+        self.noise = np.full(K, 1e-15)  # rounding beyond the errors of columns, which count their own
+        self.best = np.full(self.N, np.inf)  # upper bounds on the scaled utilities; none is known here
+
+    def _span(self) -> FloatArray:
+        """Upper bounds [K] on the ranges of the totals, from the smallest and largest signal of a step."""
+        facts = self.sweeps.facts
+        span = self.steps * (facts.highest - facts.lowest)
+        return np.where(span > 0, span, 1.0)
+
+    def begin(self) -> None:
+        """Find the policy that collects the most of each signal, roughly; what they collect gives the units."""
+        K = 1 + self.N
+        found = [self.price(np.eye(1, K, k)[0], COARSE)[1][0] for k in range(K)]
+        totals = np.array([self.sweeps.model.signs * column.plan[0] for column in found])
+        if self.N:
+            self.units = self._ranges(totals).unit
+        self.offsets = totals.min(axis=0)
+        self.first = [self._column(c.choice.number, c.plan, c.weights, np.inf) for c in found]
+        self.gap = FIRST_GAP
+
+    def _ranges(self, totals: FloatArray) -> Units:
+        """Ranges of totals from those of some policies [policies, K], and the rounding that totals may have."""
+        largest, worst = self.steps * self.sweeps.facts.size, totals.min(axis=0)
+        rounding = ROUNDINGS * self.steps * self.sweeps.rounding(np.eye(1 + self.N), largest)
+        return Units(worst, np.maximum(totals.max(axis=0), worst + COARSE * self._span()), rounding, largest)
+
+    def _column(
+        self, policy: int, known: tuple[FloatArray, FloatArray], weights: FloatArray, upper: float
+    ) -> PolicyColumn:
+        """A column of a kept policy with values in the user's units, each known to +- half."""
+        values, half = known
+        v, *w = (self.sweeps.model.signs * values - half - self.offsets) / self.units
+        made = PolicyColumn(KeptPolicy(self, policy), float(v), np.array(w), weights, upper, plan=known)
+        return made._replace(error=self.error(made))
+
+    def error(self, column: PolicyColumn) -> float:
+        """The largest width of what is proved about a value of a column, scaled."""
+        return float(2 * (column.plan[1] / self.units).max())
+
+    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
+        """An upper bound on weights . (v, w), scaled, and a policy within about `slack` of it."""
+        per_unit = weights * self.sweeps.model.signs / self.units
+        done = self._call("priced", per_unit.tolist(), slack, self.gap)
+        upper = done["upper"] - float(weights @ (self.offsets / self.units))
+        known = np.array(done["values"]), np.array(done["half"])
+        return upper, [self._column(done["policy"], known, weights, upper)]
+
+    def refine(self, column: PolicyColumn, goal: float | None = None) -> PolicyColumn:
+        """The same column with values whose errors, scaled, sum to at most the goal: by default a share of the gap."""
+        goal = REFINED_SHARE * self.gap if goal is None else goal
+        if self.exact or self.error(column) <= goal:
+            return column
+        number = column.choice.number
+        done = self._call("refined", number, goal, (1 / self.units).tolist())
+        (before, wide), (after, half) = column.plan, (np.array(done["values"]), np.array(done["half"]))
+        low, high = np.maximum(before - wide, after - half), np.minimum(before + wide, after + half)
+        return self._column(number, ((low + high) / 2, (high - low) / 2), column.weights, column.objective)
+
+    # -- what all ranks do together -----------------------------------------------------------------------------------
+
+    def order(self, name: str, *arguments: Any) -> Any:
+        """Let all ranks call a method; the result."""
+        self.sweeps.ranks.shared((name, arguments))
+        return getattr(self, name)(*arguments)
+
+    def follow(self) -> None:
+        """Do what rank 0 orders, until it orders nothing."""
+        while order := self.sweeps.ranks.shared():
+            name, arguments = order
+            getattr(self, name)(*arguments)
+
+    def _call(self, *call: Any) -> dict[str, Any]:
+        """A result from the journal, or found by all ranks and written there."""
+        known: dict[str, Any] = self.folder.recall(list(call)) or self.order("recorded", *call)
+        return known
+
+    def recorded(self, name: str, *arguments: Any) -> dict[str, Any]:
+        """What a method finds, written to the journal with the tables that the next call starts from."""
+        policy, more = getattr(self, name)(*arguments)
+        found = {"policy": policy, **{x: getattr(self, x).tolist() for x in ("values", "half", "size")}, **more}
+        self.folder.record([name, *arguments], found, None if self.exact else self.Y)
+        return found
+
+    def valued(
+        self, choice: NDArray[Any], draws: Draws, accuracy: FloatArray, wanted: IntArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Totals and errors [K] of a policy [T, S], and Q - V [n, K] of the wanted (step, state, action) triples."""
+        sweeps = self.sweeps
+        gains = np.full((len(wanted), 1 + self.N), -np.inf)
+
+        def compare(h: int, _: Choice) -> None:
+            mine, place = sweeps.owned(wanted[:, 1])
+            for i in np.flatnonzero(mine & (wanted[:, 0] == h)):
+                gains[i] = sweeps.once(int(wanted[i, 1]), int(wanted[i, 2])) - self.Y[:, place[i]]
+
+        own = choice[:, sweeps.ranks.stored]
+        if sweeps.model.criterion.has_horizon:
+            self.backward(own, draws, compare)
+        else:
+            self.evaluate(1.0, 1 / accuracy, own[0], [(s, p) for (_, s), p in draws.items()])
+            compare(0, own[0])
+        return self.values, self.half, sweeps.ranks.largest(gains)
+
+    # -- the values of a policy ----------------------------------------------------------------------------------------
 
     @property
     def relative(self) -> bool:
@@ -198,9 +183,8 @@ class SweptValues:
 
     @property
     def steps(self) -> float:
-        """Without a horizon, the factor of the largest T h - h in an upper bound on the value."""
-        discount = self.sweeps.model.criterion.discount
-        return 1 / (1 - discount) if discount else 1.0
+        """The factor of the largest T h - h, and of any signal of one step, in an upper bound on the value."""
+        return float(self.sweeps.model.criterion.steps_in_value or 1.0)
 
     def rounding(self) -> FloatArray:
         """A bound [K] on the rounding of one sweep in each table."""
@@ -211,7 +195,7 @@ class SweptValues:
         return np.zeros(len(self.size)) if self.relative else self.sweeps.at_start(self.Y)
 
     def evaluate(self, tol: float, w: FloatArray, choice: Choice, draws: Any = ()) -> None:
-        """Without a horizon, sweep until |w| . half is at most tol for a policy, or as small as rounding allows."""
+        """Without a horizon, sweep until |w| . half is at most tol, or as small as rounding allows."""
         sweeps, w, widths = self.sweeps, np.abs(w), [np.inf]
         far = 1.0 if self.relative else self.steps * (sweeps.model.criterion.discount or 1.0)
         tau = DAMPED if self.relative else 1.0
@@ -223,7 +207,7 @@ class SweptValues:
             self.values = self.at_start() + far * (low + high) / 2
             self.half = far * (high - low) / 2 + error
             widths.append(float(w @ self.half))
-            if widths[-1] <= max(tol, 2 * float(w @ error)):
+            if widths[-1] <= tol or (w * self.half <= 2 * w * error).all():
                 return
             self.pulse(sweeps.done)
             if self.relative and len(widths) > PATIENCE and widths[-1] > 0.9 * widths[-PATIENCE]:
@@ -261,183 +245,43 @@ class SweptValues:
         return error
 
 
-@dataclass(frozen=True, eq=False)
-class KeptPolicy:
-    """A policy that its source keeps, as the pool of columns knows it."""
-
-    source: FunctionSource
-    number: int  # among those that are kept
-
-    def differences(self, other: KeptPolicy) -> int:
-        """In how many states two policies differ, on all ranks."""
-        return 0 if self.number == other.number else int(self.source.order("different", self.number, other.number))
-
-
-class FunctionSource:
-    """What both sources share: units, the policies found, and what is kept of them in a folder.
-
-    A source has three methods that all ranks call together: `priced` finds a policy with nearly the largest weights .
-    totals, `actions` has all actions of a policy that is kept, and `different` says in how many states two differ.
-    """
-
-    exact = False
-
-    def __init__(self, sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> None:
-        self.now, self.folder = SweptValues(sweeps, pulse), Folder(None, sweeps, 0.0) if folder is None else folder
-        self.kept: list[Any] = []  # policies found: choices or prices
-        self.gap = 0.0  # proved so far, scaled; pricing need not be much more exact
-        self.units, self.offsets = self._span(), np.zeros(sweeps.model.K)
-        self.first: list[PolicyColumn] = []
-
-    @property
-    def sweeps(self) -> Sweeps:
-        """The sweeps of the model."""
-        return self.now.sweeps
-
-    @property
-    def N(self) -> int:
-        """Number of utilities."""
-        return self.sweeps.model.N
-
-    @property
-    def noise(self) -> FloatArray:
-        """Rounding [1 + N] that is not in the errors of the columns: next to nothing, because they count their own."""
-        return np.full(1 + self.N, 1e-15)
-
-    @property
-    def best(self) -> FloatArray:
-        """Upper bounds [N] on the scaled utilities; none is known here, so they are infinite."""
-        return np.full(self.N, np.inf)
-
-    def _span(self) -> FloatArray:
-        """Upper bounds [K] on the ranges of the totals, from the smallest and largest signal of a step."""
-        facts, steps = self.sweeps.facts, self.sweeps.model.criterion.steps_in_value or 1.0
-        return np.maximum(steps * (facts.highest - facts.lowest), 1e-300)
-
-    def begin(self) -> None:
-        """Find the policy that collects the most of each signal, roughly; what they collect gives the units."""
-        K = 1 + self.N
-        found = [self.price(np.eye(1, K, k)[0], COARSE)[1][0] for k in range(K)]
-        totals = np.array([self.sweeps.model.signs * column.plan[0] for column in found])
-        if self.N:
-            self.units = np.maximum(totals.max(axis=0) - totals.min(axis=0), COARSE * self._span())
-        self.offsets = totals.min(axis=0)
-        self.first = [self._column(c.choice.number, c.plan, c.weights, np.inf) for c in found]
-        self.gap = FIRST_GAP
-
-    def _column(
-        self, policy: int, known: tuple[FloatArray, FloatArray], weights: FloatArray, upper: float
-    ) -> PolicyColumn:
-        """A column of a kept policy with values in the user's units, each known to +- half."""
-        values, half = known
-        v, *w = (self.sweeps.model.signs * values - half - self.offsets) / self.units
-        error = float(2 * (half / self.units).max())
-        return PolicyColumn(KeptPolicy(self, policy), float(v), np.array(w), weights, upper, error, known)
-
-    def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
-        """An upper bound on weights . (v, w), scaled, and a policy within about `slack` of it."""
-        per_unit = weights * self.sweeps.model.signs / self.units
-        done = self._call("priced", per_unit.tolist(), slack, self.gap)
-        upper = done["upper"] - float(weights @ (self.offsets / self.units))
-        known = np.array(done["values"]), np.array(done["half"])
-        return upper, [self._column(done["policy"], known, weights, upper)]
-
-    def refine(self, column: PolicyColumn, goal: float | None = None) -> PolicyColumn:
-        """The same column with values whose errors, scaled, sum to at most the goal: by default a share of the gap."""
-        goal = REFINED_SHARE * self.gap if goal is None else goal
-        if self.exact or column.error <= goal:
-            return column
-        number = column.choice.number
-        done = self._call("refined", number, goal, (1 / self.units).tolist())
-        (before, wide), (now, half) = column.plan, (np.array(done["values"]), np.array(done["half"]))
-        low, high = np.maximum(before - wide, now - half), np.minimum(before + wide, now + half)
-        return self._column(number, ((low + high) / 2, (high - low) / 2), column.weights, column.objective)
-
-    # -- what all ranks do together -----------------------------------------------------------------------------------
-
-    def order(self, name: str, *arguments: Any) -> Any:
-        """Let all ranks call a method; the result."""
-        self.sweeps.ranks.shared((name, arguments))
-        return getattr(self, name)(*arguments)
-
-    def follow(self) -> None:
-        """Do what rank 0 orders, until it orders nothing."""
-        while order := self.sweeps.ranks.shared():
-            name, arguments = order
-            getattr(self, name)(*arguments)
-
-    def _call(self, *call: Any) -> dict[str, Any]:
-        """A result from the journal, or found by all ranks and written there."""
-        known: dict[str, Any] = self.folder.recall(list(call)) or self.order("recorded", *call)
-        return known
-
-    def recorded(self, name: str, *arguments: Any) -> dict[str, Any]:
-        """What a method finds, written to the journal with the tables that the next call starts from."""
-        policy, more = getattr(self, name)(*arguments)
-        now = self.now
-        found = {"policy": policy, "values": now.values.tolist(), "half": now.half.tolist(), "size": now.size.tolist()}
-        found.update(more)
-        self.folder.record([name, *arguments], found, None if self.exact else now.Y)
-        return found
-
-    def valued(
-        self, choice: NDArray[Any], draws: Draws, accuracy: FloatArray, wanted: IntArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Totals and errors [K] of a policy [T, S], and Q - V [n, K] of the wanted (step, state, action) triples."""
-        now, sweeps = self.now, self.sweeps
-        gains = np.full((len(wanted), 1 + self.N), -np.inf)
-
-        def compare(h: int, _: Choice) -> None:
-            mine, place = sweeps.owned(wanted[:, 1])
-            for i in np.flatnonzero(mine & (wanted[:, 0] == h)):
-                gains[i] = sweeps.once(int(wanted[i, 1]), int(wanted[i, 2])) - now.Y[:, place[i]]
-
-        own = choice[:, sweeps.ranks.stored]
-        if sweeps.model.criterion.has_horizon:
-            now.backward(own, draws, compare)
-        else:
-            now.evaluate(1.0, 1 / accuracy, own[0], [(s, p) for (_, s), p in draws.items()])
-            compare(0, own[0])
-        return now.values, now.half, sweeps.ranks.largest(gains)
-
-
 class SweepSource(FunctionSource):
     """Without a horizon: modified policy iteration; tables Y and choices stay for the next pricing."""
 
     def __init__(self, sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> None:
         super().__init__(sweeps, folder, pulse)
-        self.choice, now = sweeps.choices(), self.now
+        self.choice = sweeps.choices()
         for (name, *_), found in self.folder.known:  # policies of an earlier start
             if name == "priced" and found["policy"] == len(self.kept):
                 self.kept.append(self.folder.mapped(f"choices-{len(self.kept)}.bin", self.choice))
         if self.folder.known:
-            now.Y[:] = self.folder.mapped(self.folder.tables(), now.Y)
+            self.Y[:] = self.folder.mapped(self.folder.tables(), self.Y)
             self.choice[:] = self.kept[found["policy"]]
-            now.values, now.half, now.size = (np.array(found[name]) for name in ("values", "half", "size"))
+            self.values, self.half, self.size = (np.array(found[name]) for name in ("values", "half", "size"))
 
     def priced(self, weights: list[float], slack: float, gap: float) -> tuple[int, dict[str, float]]:
         """The number of a policy with nearly the largest weights . totals, and an upper bound on that."""
-        now, sweeps, w, upper = self.now, self.sweeps, np.array(weights), np.inf
+        sweeps, w, upper = self.sweeps, np.array(weights), np.inf
         slack = max(slack, LOOSEST * gap)
         for _ in range(MAX_IMPROVEMENTS):
-            h = float(w @ now.at_start())
-            error = float(sweeps.rounding(w[None], now.size)[0])
+            h = float(w @ self.at_start())
+            error = float(sweeps.rounding(w[None], self.size)[0])
             evaluated = self.choice.copy()
-            high, moved = sweeps.improve(now.Y, w, 2 * error, self.choice)
-            now.pulse(sweeps.done)
-            upper = min(upper, h + (high + error) * now.steps)
-            known = bool(np.isfinite(now.half).all())
-            width = float(np.abs(w) @ now.half) if known else np.inf
-            lack = upper - float(w @ now.values) + width if known else np.inf
-            floor = (8 * error + 4 * float(np.abs(w) @ now.rounding())) * now.steps
+            high, moved = sweeps.improve(self.Y, w, 2 * error, self.choice)
+            self.pulse(sweeps.done)
+            upper = min(upper, h + (high + error) * self.steps)
+            known = bool(np.isfinite(self.half).all())
+            width = float(np.abs(w) @ self.half) if known else np.inf
+            lack = upper - float(w @ self.values) + width if known else np.inf
+            floor = (8 * error + 4 * float(np.abs(w) @ self.rounding())) * self.steps
             if lack <= max(slack, floor):
                 self.choice[:] = evaluated
                 if width > max(SHARE * slack, floor):
-                    now.evaluate(SHARE * slack, w, self.choice)
+                    self.evaluate(SHARE * slack, w, self.choice)
                 break
-            lack = lack if known else abs(high) * now.steps
+            lack = lack if known else abs(high) * self.steps
             part = 0.1 if moved > sweeps.model.S / 20 else 0.01 if moved > sweeps.model.S / 200 else 0.001
-            now.evaluate(max(part * lack, SHARE * slack), w, self.choice)
+            self.evaluate(max(part * lack, SHARE * slack), w, self.choice)
         return self._keep(self.choice), {"upper": upper}
 
     def _keep(self, choice: Choice) -> int:
@@ -451,7 +295,7 @@ class SweepSource(FunctionSource):
     def refined(self, policy: int, goal: float, per: list[float]) -> tuple[int, dict[str, float]]:
         """Evaluate a kept policy more exactly."""
         self.choice[:] = self.kept[policy]
-        self.now.evaluate(goal, np.array(per), self.choice)
+        self.evaluate(goal, np.array(per), self.choice)
         return policy, {}
 
     def actions(self, policy: int) -> Any:
@@ -480,9 +324,9 @@ class BackwardSource(FunctionSource):
     def priced(self, weights: list[float], slack: float, gap: float) -> tuple[int, dict[str, float]]:
         """The number of the best policy, and an upper bound on its weights . totals."""
         w = np.array(weights)
-        error = self.now.backward(w)
+        error = self.backward(w)
         self.kept.append(w)
-        return len(self.kept) - 1, {"upper": float(w @ self.now.values) + 4 * error}
+        return len(self.kept) - 1, {"upper": float(w @ self.values) + 4 * error}
 
     def actions(self, policy: int) -> Any:
         """All actions [H, S] of a kept policy, on rank 0: found by another pass."""
@@ -496,7 +340,7 @@ class BackwardSource(FunctionSource):
             found = sweeps.ranks.gathered(choice)
             whole[h] = 0 if found is None else found
 
-        self.now.backward(prices, use=gather)
+        self.backward(prices, use=gather)
         return whole
 
     def different(self, one: int, other: int) -> int:

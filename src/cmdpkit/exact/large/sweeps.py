@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 from itertools import pairwise
@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.large.ranks import Ranks
 from cmdpkit.model.compiled import compiled, njit
-from cmdpkit.model.functions import LARGEST, LOOSE, Form, FunctionModel, Part
+from cmdpkit.model.functions import LOOSE, Form, FunctionModel, Part
 from cmdpkit.model.tolerances import ROUNDOFF, ROW_SUM_TOLERANCE
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.user_functions import LARGEST, wrong_in
 from cmdpkit.operators.steps import Threads, thread_count
 
 PIECES = 64  # of a sweep, which threads take one after the other
@@ -233,13 +234,19 @@ def inspector_of(form: Form) -> Any:
     return inspect
 
 
-def first_wrong(inspect: Any, lo: int, hi: int, *found: NDArray[Any]) -> int:
-    """The first of the states lo .. hi - 1 that is wrong, or -1, by an inspector, which fills in what it found."""
-    at = np.array([lo])
-    try:
-        return int(inspect(lo, hi, at, *found))
-    except Exception:  # of the user's functions; what they do as plain Python tells more
-        return int(at[0])
+def inspected(model: FunctionModel, states: Iterable[tuple[int, int]]) -> tuple[int, Inspection, BoolArray]:
+    """Check states lo .. hi - 1 for each pair: the first wrong one or -1, what is found, and which planes are read."""
+    K, inspect, at = model.K, inspector_of(model.checked_form), np.zeros(1, dtype=np.int64)
+    found = np.full(K, np.inf), np.full(K, -np.inf), np.zeros(K)
+    reads, row_error, wrong = np.zeros(model.space[0], dtype=bool), np.zeros(1), -1
+    for lo, hi in states:
+        try:
+            wrong = int(inspect(lo, hi, at, *found, reads, row_error))
+        except Exception:  # of the user's functions; what they do as plain Python tells more
+            wrong = int(at[0])
+        if wrong >= 0:
+            break
+    return wrong, Inspection(*found, float(row_error[0])), reads
 
 
 @compiled(inline=True)
@@ -346,23 +353,19 @@ class Sweeps:
     def _inspected(self) -> Inspection:
         """Check all states once, and connect the ranks."""
         model, r = self.model, self.ranks
-        K, planes, inspect = model.K, model.space[0], inspector_of(model.checked_form)
-
-        def work(lo: int, hi: int) -> tuple[Any, ...]:
-            found = np.full(K, np.inf), np.full(K, -np.inf), np.zeros(K), np.zeros(planes, dtype=bool), np.zeros(1)
-            return first_wrong(inspect, lo * r.inner, hi * r.inner, *found), *found
-
-        bad, low, high, size, reads, error = (list(x) for x in zip(*self.over(work), strict=True))
-        wrong = [s for s in bad if s >= 0]
+        K, pieces = model.K, self.over(lambda lo, hi: inspected(model, [(lo * r.inner, hi * r.inner)]))
+        wrong = [s for s, *_ in pieces if s >= 0]
         several = r.total(len(wrong))
         if wrong:
-            raise model.wrong_in(min(wrong))
+            raise wrong_in(model, min(wrong))
         if several:
             raise CmdpkitError("the states of another rank are wrong; its error says which")
-        top = r.largest(np.concatenate((-np.min(low, axis=0), *np.max([high, size], axis=1), np.max(error, axis=0))))
-        before = np.zeros(planes, dtype=bool)
+        top = r.largest(
+            np.max([np.concatenate((-x.lowest, x.highest, x.size, [x.row_error])) for _, x, _ in pieces], 0)
+        )
+        before = np.zeros(model.space[0], dtype=bool)
         before[self.noise[0][0][:, r.lo : r.hi]] = True
-        r.connect(before, np.any(reads, axis=0))
+        r.connect(before, np.any([reads for *_, reads in pieces], axis=0))
         return Inspection(-top[:K], top[K : 2 * K], top[2 * K : 3 * K], float(top[-1]))
 
     def _prepare(self, weights: FloatArray, Y: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cmdpkit import envs
 from cmdpkit.envs.gym._tables import GymTable
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.large.source import digest_of
+from cmdpkit.exact.large.folder import digest_of
 from cmdpkit.exact.large.sweeps import Sweeps
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
