@@ -27,7 +27,6 @@ from cmdpkit.exact.stationary.parts import (
     TooLong,
     by_elimination,
     combined,
-    eliminated,
     longest,
 )
 from cmdpkit.exact.stationary.pricing import QUICK, Step, longest_of_better
@@ -75,14 +74,23 @@ def certify(part: ScaledPart, before: PolicyValues, choice: IntArray, weights: F
         before = profiled(part, before._replace(choice=choice), weights)
         choice = before.choice
     found = by_elimination(part, before, choice, weights)
-    values, error, pivot = _proved(part, found)
+    values, error = _proved(part, found)
     return PolicyValues(
-        found.choice, values, error, found.Y, found.level, ELIMINATION, pivot, before.bound, before.pad, before.profile
+        found.choice,
+        values,
+        error,
+        found.Y,
+        found.level,
+        ELIMINATION,
+        found.pivot,
+        before.bound,
+        before.pad,
+        before.profile,
     )
 
 
-def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray, int]:
-    """Values [K] and their error, which is the value of what is wrong in every state, and the pivot from now on.
+def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray]:
+    """Values [K] and their error, which is the value of what is wrong in every state.
 
     Totals are counted from that of one state, which counts as if it were paid at the exit. Otherwise the rounding
     of a large total would hide what is wrong in a single step.
@@ -92,11 +100,12 @@ def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray, in
     if not part.uniform:
         offset = Y[pivot].copy()
         x = chain.x - lost * offset
-        Y = eliminated(part, chain, choice, x, pivot)[1]
+        Y = found.system.values(x)[1]
     wrong = _residual(part, found, x, Y, found.level) + 2 * EPS * (np.abs(chain.x) + lost * np.abs(offset)) + 1e-40
     if not part.uniform:  # what is small against what follows it could not be checked
-        wrong += FAINT * eliminated(part, chain, choice, wrong, pivot)[1]
-    level, W, pivot = eliminated(part, chain, choice, np.hstack((wrong, np.abs(chain.x))), pivot)
+        wrong += FAINT * found.system.values(wrong)[1]
+    added = chain.x - chain.x[pivot] if part.uniform else chain.x  # by the elimination
+    level, W = found.system.values(np.hstack((wrong, np.abs(added))))
     wide, size, level, W = level[K:], W[:, K:], level[:K], W[:, :K]
     left = _residual(part, found, wrong, W, level, signed=True)
     error = part.alpha * part.from_start(W)
@@ -113,7 +122,7 @@ def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray, in
         whole = part.alpha * part.from_start(np.abs(size)) + 3 * wide + 2 * part.alpha * mass * size[pivot]
         error = np.minimum(error, elimination_error(part.S) * whole)
     rounding = part.start_roundings * EPS * (part.alpha * part.from_start(np.abs(Y)) + np.abs(paid))
-    return values, error * ROUND_UP + rounding, pivot
+    return values, error * ROUND_UP + rounding
 
 
 def _residual(
@@ -134,7 +143,7 @@ def elimination_error(S: int) -> float:
     It is of the absolute signal. k roundings change a number by a share g = k u / (1 - k u) at most, products of
     roundings included. The number that is returned may be too small by this share itself, hence g / (1 - g).
     """
-    k = sum((2 * n + 2) * (n + 3) for n in range(1, S + 1))
+    k = S * (S + 1) * (2 * S + 1) // 3 + 4 * S * (S + 1) + 6 * S  # the sum of (2n + 2) (n + 3) for n up to S
     return k * ROUNDOFF / (1 - 2 * k * ROUNDOFF)
 
 
