@@ -57,23 +57,23 @@ def band_order(P: Any) -> tuple[IntArray, int]:
 class Elimination:
     """The systems of a chain that loses mass, for some of its states in a given order.
 
-    `entries` are rows, columns and probabilities of a sparse matrix, of which the diagonal is not read. `exits` [n] is
-    the probability of leaving from each of the states `order` [n], those to other states included, and from every state
-    some exit can be reached. Entry (i, j) is kept at i `stride` + j, of a band or of the full matrix.
+    `entries` are rows, columns and probabilities of a sparse matrix [S, S], of which the diagonal is not read, and
+    `exits` [S] the probabilities of leaving, also to states that are not in `order` [n]. From every state some exit can
+    be reached. Entry (i, j) is kept at i `stride` + j, of a band or of the full matrix.
     """
 
     def __init__(self, entries: Entries, exits: FloatArray, order: IntArray, width: int) -> None:
         n, (row, to, prob) = len(order), entries
         self.order, self.width = order, width
         start, self.stride = (width, 2 * width) if 2 * width < n else (0, n)
-        place = np.full(int(max(row.max(initial=0), to.max(initial=0), order.max(initial=0))) + 1, -1)
+        place = np.full(len(exits), -1)
         place[order] = np.arange(n)
         i, j = place[row], place[to]
         inside = (i >= 0) & (j >= 0)
         at = start + i[inside] * self.stride + j[inside]
         self.band = np.bincount(at, prob[inside], n * (self.stride + 1))[start:]
         self.diagonal = np.empty(n)
-        _eliminate(self.band, self.stride, width, exits.copy(), self.diagonal)
+        _eliminate(self.band, self.stride, width, exits[order], self.diagonal)
 
     def values(self, x: FloatArray) -> FloatArray:
         """y [n, K] with y = x + P y for signals x [n, K]."""
@@ -151,7 +151,7 @@ def _flow(band, stride, width, diagonal, d):
 # -- Krylov method ----------------------------------------------------------------------------------------------------
 
 ROUNDS = 30  # rounds of the Krylov method, each of which starts from an accurate residual
-STEPS = 800  # products with the chain in one round
+PRODUCTS = 400  # with the chain, in one round
 REDUCTION = 1e-8  # of the residual in one round
 NOTHING = np.zeros(0)  # in the place of a vector
 
@@ -206,7 +206,7 @@ def refined_flow(between: Any, exits: FloatArray, inflow: FloatArray, mass: floa
 def _krylov_round(rows: Rows, left: FloatArray, right: FloatArray, r: FloatArray) -> FloatArray:
     """What to add to a solution with the residual r [S]; 0 if the method breaks down."""
     y = np.zeros(len(r))
-    krylov(rows, r, left, right, y, np.zeros((6, len(r))), REDUCTION * float(np.abs(r).max()), STEPS)
+    krylov(rows, r, left, right, y, np.zeros((6, len(r))), REDUCTION * float(np.abs(r).max()))
     return y if np.isfinite(y).all() else np.zeros(len(r))
 
 
@@ -257,7 +257,7 @@ def _apply(rows, left, right, y, out, other):
 
 
 @compiled
-def krylov(rows, x, left, right, y, work, tol, most):
+def krylov(rows, x, left, right, y, work, tol):
     """Solve y - P y + left (right . y) = x in place by BiCGSTAB; whether the residual is below tol.
 
     left and right end with as many zeros as they are shorter than y [S], and work [6, S] is room. If left is 1
@@ -278,7 +278,7 @@ def krylov(rows, x, left, right, y, work, tol, most):
         if top <= tol:
             return True
         start = top
-        while used < most:
+        while used < PRODUCTS:
             along, _ = _apply(rows, left, right, p, v, shadow)
             alpha = rho / along
             for s in range(S):
@@ -297,6 +297,6 @@ def krylov(rows, x, left, right, y, work, tol, most):
             rho = new
             for s in range(S):
                 p[s] = r[s] + beta * (p[s] - omega * v[s])
-        if not top < BROKEN * start or used >= most:
+        if not top < BROKEN * start or used >= PRODUCTS:
             return False
     return False

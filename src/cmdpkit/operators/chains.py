@@ -45,7 +45,7 @@ DIRECT_AT_ONCE = 2e7  # work S b^2 of an elimination (b is the bandwidth) below 
 DIRECT_AT_ALL = 5e9  # work beyond which elimination is not tried
 MOST_BAND = 5e7  # entries S b of the band beyond which elimination is not tried
 SWEEPS = 2_000  # sweeps before another method is tried
-BLOCK = 20  # sweeps between two looks at the rounding
+BLOCK = 25  # sweeps between two looks at the rounding
 
 
 def closed_classes(P: Any) -> list[IntArray]:
@@ -82,7 +82,7 @@ class Chain:
         exits: FloatArray | None = None,
         work: float | None = None,
     ) -> None:
-        P = sparse.csr_array(P)
+        P = P.tocsr()
         S: int = P.shape[0]
         if exits is None:
             exits = np.full(S, 1 - gamma) if bordered else np.maximum(1.0 - np.asarray(P.sum(axis=1)).reshape(-1), 0.0)
@@ -95,9 +95,9 @@ class Chain:
         )
         self.loss = float(exits[0]) if bordered else 0.0
         self._elimination: Elimination | None = None
-        self._order, self._width = band_order(P)
+        self._order, self.width = band_order(P)
         if work is None:
-            work = float(S) * (self._width + 1) ** 2 if S * (self._width + 1) <= MOST_BAND else np.inf
+            work = float(S) * (self.width + 1) ** 2 if S * (self.width + 1) <= MOST_BAND else np.inf
         self.work = 0.0 if S <= FULL else work
         if self.work < DIRECT_AT_ONCE:
             self._eliminate()
@@ -150,13 +150,11 @@ class Chain:
     @property
     def cycle(self) -> float:
         """Expected number of steps between two visits of the pivot, or until mass is lost; bordered chains only."""
-        self._eliminate()
         return 1 + float(self._again.sum())
 
     @property
     def most_visited(self) -> int:
         """The state that is visited most in that time."""
-        self._eliminate()
         return int(self._system.order[self._again.argmax()]) if self._again.max(initial=0.0) > 1 else self.pivot
 
     @property
@@ -169,8 +167,7 @@ class Chain:
         """Prepare elimination; of a bordered chain, as if it ended at its pivot."""
         if self._elimination is not None:
             return
-        entries = self.P.tocoo()
-        (row, to), prob = entries.coords, entries.data
+        row, to, prob = np.repeat(np.arange(self.S), np.diff(self.P.indptr)), self.P.indices, self.P.data
         order, exits = self._order, self.exits
         if self.bordered:
             order = order[order != self.pivot]
@@ -178,7 +175,7 @@ class Chain:
             leave = np.bincount(to[at], prob[at], self.S)[order]
             arrive = np.bincount(row[into], prob[into], self.S)
             self._arrive, exits = arrive[order], exits + arrive
-        self._elimination = system = Elimination(Entries(row, to, prob), exits[order], order, self._width)
+        self._elimination = system = Elimination(Entries(row, to, prob), exits, order, self.width)
         if self.bordered:
             self._again = system.flow(leave)  # visits between two visits of the pivot
 

@@ -13,12 +13,10 @@ from contextlib import suppress
 import numpy as np
 
 from cmdpkit.exact.stationary.parts import (
-    DENSE,
     DIRECT_STATES,
     ELIMINATION,
     EPS,
     IMPROVEMENTS,
-    STUBBORN,
     Methods,
     PolicyValues,
     Profile,
@@ -35,7 +33,6 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.row_lists import differences
 
 COARSE = 1e-13  # a profile by which rounding counts for more is made again
-WILD = 1e-6  # error of values (of order 1) beyond which only the largest improvements of a policy are believed
 FAINT = 1e-12  # a profile is at least this share of the total of it that may follow
 ROUND_UP = 1 + 1e-9  # factor of errors that are computed with rounding themselves
 
@@ -55,8 +52,6 @@ def profiled(
     d = np.maximum.reduceat(size.sum(axis=0), part.rows.firsts) + 1e-30
     if not part.uniform:  # a profile that is small against what follows it could not be checked
         d += FAINT * longest(part, policy, d)[0]
-    if policy.profile is not None:
-        d = np.maximum(d, policy.profile.d)
     if over is not None:
         d = np.maximum(d, over / EPS)
     omega = longest(part, policy, d)[1]
@@ -118,9 +113,9 @@ def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray]:
     paid = found.level + offset * mass
     values = part.alpha * part.from_start(Y) + paid
     error = np.where(np.isfinite(error), np.abs(error), np.inf)
-    if part.S <= DENSE:  # values count from those of the pivot, with two subtractions
-        whole = part.alpha * part.from_start(np.abs(size)) + 3 * wide + 2 * part.alpha * mass * size[pivot]
-        error = np.minimum(error, elimination_error(part.S) * whole)
+    # Values count from those of the pivot, with two subtractions.
+    whole = part.alpha * part.from_start(np.abs(size)) + 3 * wide + 2 * part.alpha * mass * size[pivot]
+    error = np.minimum(error, elimination_error(part.S, found.system.width) * whole)
     rounding = part.start_roundings * EPS * (part.alpha * part.from_start(np.abs(Y)) + np.abs(paid))
     return values, error * ROUND_UP + rounding
 
@@ -137,13 +132,17 @@ def _residual(
     return np.asarray((off if signed else np.abs(off)) + noise)
 
 
-def elimination_error(S: int) -> float:
+def elimination_error(S: int, width: int) -> float:
     """Error of a value from elimination without subtraction in a chain of S states, as a share of what it returned.
 
-    It is of the absolute signal. k roundings change a number by a share g = k u / (1 - k u) at most, products of
-    roundings included. The number that is returned may be too small by this share itself, hence g / (1 - g).
+    States are at most `width` apart from their neighbours in the order of elimination. The share is of the absolute
+    signal. k roundings change a number by a share g = k u / (1 - k u) at most, products of roundings included. The
+    number that is returned may be too small by this share itself, hence g / (1 - g).
     """
-    k = S * (S + 1) * (2 * S + 1) // 3 + 4 * S * (S + 1) + 6 * S  # the sum of (2n + 2) (n + 3) for n up to S
+    m = min(S, width + 1)
+    k = m * (m + 1) * (2 * m + 1) // 3 + 4 * m * (m + 1) + 6 * m  # the sum of (2n + 2) (n + 3) for n up to m
+    if m < S:
+        k += (S - m) * (2 * m + 2) * (m + 3) + 2 * (S + 3)
     return k * ROUNDOFF / (1 - 2 * k * ROUNDOFF)
 
 
@@ -162,9 +161,6 @@ def improve(part: ScaledPart, policy: PolicyValues, weights: FloatArray, o: Floa
     pad = float((noise / d).max()) * omega + rounding
     here = delta[policy.choice]
     off = np.abs(here - b)  # where the values at hand are not exact, only what is clearly better is taken
-    error = float(((off + noise[policy.choice]) / d[policy.choice]).max()) * omega
-    if np.isfinite(error) and error > WILD:
-        off += min(10 * error, 1e-3 * float((delta - here[owner]).max()))
     better = np.where(delta > (np.maximum(here, b) + off)[owner] + 2 * noise, delta, -np.inf)
     better[policy.choice] = delta[policy.choice]
     choice = part.rows.best(better)
@@ -182,7 +178,7 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
     o, upper, scale = combined(weights, part.X), np.inf, float(np.abs(weights).sum())
     if not np.isfinite(policy.error).all():
         policy = certify(part, policy, policy.choice, weights)
-    for _ in range(min(IMPROVEMENTS, STUBBORN + part.S + 1)):
+    for _ in range(part.S + IMPROVEMENTS):
         step = improve(part, policy, weights, o)
         upper = min(upper, step.bound)
         lack = upper - float(weights @ policy.values) + float(np.abs(weights) @ policy.error)
@@ -205,17 +201,11 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
     return policy._replace(bound=upper, pad=step.pad)
 
 
-def _certify(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: float, weights: FloatArray) -> PolicyValues:
-    del tol  # values are always as exact as they can be
-    return certify(part, before, choice, weights)
-
-
-def _price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: float, accuracy: float) -> PolicyValues:
-    del accuracy  # likewise
-    return price(part, policy, weights, slack)
-
-
-CAREFUL = Methods(True, _certify, _price)
+CAREFUL = Methods(  # values are always as exact as they can be, whatever is asked for
+    True,
+    lambda part, before, choice, tol, weights: certify(part, before, choice, weights),
+    lambda part, policy, weights, slack, accuracy: price(part, policy, weights, slack),
+)
 
 
 def methods_for(S: int) -> Methods:

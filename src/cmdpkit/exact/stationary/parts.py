@@ -36,12 +36,10 @@ from cmdpkit.operators.row_lists import Followed, differences, followed, matrix_
 EPS = float(np.finfo(float).eps)
 EXACT = 1e-15  # accuracy of values that counts as exact
 DIRECT_STATES = 64  # up to so many states, policies are evaluated carefully from the start
-DENSE = 400  # up to so many states, elimination works on a full matrix
-PRODUCTS = 400  # matrix products of one Krylov solve
+DENSE = 400  # up to so many states, care is taken wherever rounding matters
 RARE = 4  # a pivot is visited seldom if it takes this many times the number of states to come back to it
-IMPROVEMENTS = 1_000  # of the policy in one pricing, at most
+IMPROVEMENTS = 50  # beyond the number of states after which policies only follow each other in a circle
 LONGEST = 1e12  # steps in expectation until absorption, beyond which a bound would say nothing
-STUBBORN = 50  # improvements beyond the number of states after which policies only follow each other in a circle
 
 UNTRIED, SWEEPS, ELIMINATION = range(3)  # how policies are evaluated: no policy was yet, by sweeps, by elimination
 
@@ -290,7 +288,7 @@ def by_krylov(part: ScaledPart, chain: Followed, Y: FloatArray, tol: float) -> b
         if part.uniform:
             y -= y[0]
         least = 4 * EPS * (float(np.abs(y).max()) + float(np.abs(x).max()))
-        solved &= bool(krylov(chain.rows, x, left, right, y, work, max(0.5 * tol, least), PRODUCTS))
+        solved &= bool(krylov(chain.rows, x, left, right, y, work, max(0.5 * tol, least)))
         if np.isfinite(y).all():
             Y[:, k] = y - y[0] if part.uniform else y
     return solved
@@ -304,7 +302,7 @@ def longest(part: ScaledPart, policy: PolicyValues, d: FloatArray) -> tuple[Floa
     x = d[part.rows.owner]
     other = part.with_signals(x[None])
     now = unevaluated(other, policy.choice, policy.method, policy.pivot)
-    for rounds in range(IMPROVEMENTS):
+    for _ in range(part.S + IMPROVEMENTS):
         now = _long(other, now)
         W = now.Y[:, 0]
         (delta,), (size,) = part.changes(x[None], W[None])
@@ -317,7 +315,7 @@ def longest(part: ScaledPart, policy: PolicyValues, d: FloatArray) -> tuple[Floa
             bound = start / (1 - theta) if theta < 1 else np.inf
         over = delta - now.level[0]
         more = over > np.maximum(4 * noise, 0.0 if part.uniform else 0.1 * x)
-        if not more.any() or rounds > STUBBORN + part.S:
+        if not more.any():
             break
         better = np.where(more, over, -np.inf)
         better[now.choice] = 0.0
