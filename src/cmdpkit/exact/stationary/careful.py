@@ -33,6 +33,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.row_lists import differences
 
 COARSE = 1e-13  # a profile by which rounding counts for more is made again
+WILD = 1e-6  # error of values (of order 1) beyond which only the largest improvements of a policy are believed
 FAINT = 1e-12  # a profile is at least this share of the total of it that may follow
 ROUND_UP = 1 + 1e-9  # factor of errors that are computed with rounding themselves
 
@@ -161,6 +162,9 @@ def improve(part: ScaledPart, policy: PolicyValues, weights: FloatArray, o: Floa
     pad = float((noise / d).max()) * omega + rounding
     here = delta[policy.choice]
     off = np.abs(here - b)  # where the values at hand are not exact, only what is clearly better is taken
+    error = float(((off + noise[policy.choice]) / d[policy.choice]).max()) * omega
+    if np.isfinite(error) and error > WILD:
+        off += min(10 * error, 1e-3 * float((delta - here[owner]).max()))
     better = np.where(delta > (np.maximum(here, b) + off)[owner] + 2 * noise, delta, -np.inf)
     better[policy.choice] = delta[policy.choice]
     choice = part.rows.best(better)
