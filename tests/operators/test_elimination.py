@@ -9,8 +9,9 @@ from scipy import sparse
 from stationary_adversarial import instance
 
 import cmdpkit as ck
-from cmdpkit.operators import chains
-from cmdpkit.operators.chain_systems import FULL, Elimination
+from cmdpkit.exact.stationary.careful import elimination_error
+from cmdpkit.operators import chain_systems, chains
+from cmdpkit.operators.chain_systems import FULL
 from cmdpkit.operators.chains import Chain
 
 
@@ -31,8 +32,8 @@ def test_every_visit_and_value_has_all_digits_however_rarely_one_leaves():
         M = [[(E[i] + sum(F[i])) * (i == j) - F[i][j] for j in range(S)] for i in range(S)]
         y = rational.solve(M, [[Fraction(v)] for v in x])
         d = rational.solve([list(column) for column in zip(*M, strict=True)], [[Fraction(v)] for v in inflow])
-        found = Elimination(sparse.csr_array(P), exits)
-        for computed, exact in ((found.values(x), y), (found.flow(inflow), d)):
+        found = Chain(sparse.csr_array(P), bordered=False, exits=exits)
+        for computed, exact in ((found.values(x[:, None])[1][:, 0], y), (found.flow(inflow), d)):
             for a, (b,) in zip(computed, exact, strict=True):
                 assert abs(Fraction(float(a)) / b - 1) < Fraction(2e-15), seed
 
@@ -141,3 +142,37 @@ def test_any_policy_of_a_hostile_model_is_evaluated_as_fractions_say():
         found = ck.evaluate(cmdp, policy)
         for a, b, size in zip((found.v, *(cmdp.signs * found.w)), values, sizes, strict=True):
             assert abs(Fraction(float(a)) - b) <= Fraction(10, 2**53) * size, k
+
+
+@pytest.mark.parametrize("bordered", [False, True])
+def test_values_of_a_band_are_within_their_proved_error_of_fractions(bordered, monkeypatch):
+    """Walks that are rarely left, whose states are at most two apart in the order of elimination, in tiny steps."""
+    monkeypatch.setattr(chain_systems, "FULL", 1)
+    for seed in range(30):
+        rng = np.random.default_rng([2, seed])
+        S = int(rng.integers(6, 11))
+        near = np.abs(np.subtract.outer(np.arange(S), np.arange(S)))
+        P = np.where((near > 0) & (near < 3), 10.0 ** -rng.uniform(0, 12, (S, S)), 0.0)
+        exits, x = np.where(rng.random(S) < 0.3, 10.0 ** -rng.uniform(1, 12, S), 0.0), rng.random(S)
+        exits[0] = 1e-10
+        chain = Chain(sparse.csr_array(P), bordered=bordered, exits=exits * 0.0 if bordered else exits, work=0.0)
+        assert chain.width < S - 1
+        E = [Fraction(0) if bordered else Fraction(float(y)) for y in exits]
+        F = [[Fraction(float(y)) for y in row] for row in P]
+        M = [[(E[i] + sum(F[i])) * (i == j) - F[i][j] for j in range(S)] for i in range(S)]
+        if bordered:  # the constant takes the place of the value of the first state
+            M = [[Fraction(1), *row[1:]] for row in M]
+        exact = [y for (y,) in rational.solve(M, [[Fraction(float(v))] for v in x])]
+        level, h = chain.values(x[:, None])
+        share = Fraction(elimination_error(S, chain.width))
+        if bordered:
+            assert abs(Fraction(float(level[0])) - exact[0]) <= 3 * share * exact[0]
+        else:
+            assert all(abs(Fraction(float(a)) - b) <= share * b for a, b in zip(h[:, 0], exact, strict=True))
+
+
+def test_a_band_that_is_the_whole_matrix_has_the_error_of_one():
+    for S, width in ((3, 2), (7, 6), (7, 1), (50, 4)):
+        k = sum((2 * min(n, width + 1) + 2) * (min(n, width + 1) + 3) for n in range(1, S + 1))
+        k += 2 * (S + 3) if width + 1 < S else 0
+        assert elimination_error(S, width) == k * 2.0**-53 / (1 - 2 * k * 2.0**-53)

@@ -7,16 +7,16 @@ import pytest
 
 from cmdpkit.model.transitions import Rows
 from cmdpkit.operators.row_lists import (
+    differences,
     followed,
     joined,
     lengths,
-    mark_reached,
     matrix_of,
     normalised,
+    reached_from,
     rows_of,
     selected,
 )
-from cmdpkit.operators.rows import change
 
 pytestmark = pytest.mark.compiled
 S = 5
@@ -69,8 +69,8 @@ def test_rows_of_a_policy_are_those_it_takes(seed):
 
 def test_states_are_reached_along_rows_with_a_probability():
     P = np.array([[0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]], dtype=float)
-    reached = np.array([True, False, False, False, False])
-    mark_reached(rows_of(P), np.arange(S + 1, dtype=np.uint64), reached)
+    start = np.array([True, False, False, False, False])
+    reached = reached_from(rows_of(P), np.arange(S + 1, dtype=np.uint64), start)
     assert reached.tolist() == [True, True, True, False, False]
 
 
@@ -79,6 +79,9 @@ def test_a_change_subtracts_no_large_numbers_and_knows_the_size_of_its_terms(see
     """V is 2^52 and some: sum_i p_i V_i - V_s would lose the differences, of which none is lost here."""
     P, rows, _ = listed(seed)
     V = 2.0**52 + np.random.default_rng(seed).integers(0, 8, S)
+    owner, none = np.zeros(len(P), dtype=np.int64), np.zeros(len(P))
+    delta, size = np.empty((1, len(P))), np.empty((1, len(P)))
+    differences(rows, owner, none, none[None], V[None], delta, size)
     for i, p in enumerate(P):
         terms = [Fraction(x) * (Fraction(y) - Fraction(V[0])) for x, y in zip(p, V, strict=True)]
-        assert change(rows, np.uint64(i), V, V[0]) == (sum(terms), sum(abs(x) for x in terms))
+        assert (delta[0, i], size[0, i]) == (sum(terms), sum(abs(x) for x in terms))

@@ -26,6 +26,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Optimum, Pool
 from cmdpkit.exact.solution import OneClass, StationarySolution
 from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.stationary.plans import extreme_point
 from cmdpkit.exact.stationary.problem import marked
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.cmdp import CMDP
@@ -215,7 +216,7 @@ def _classes(cmdp: CMDP, pool: Pool, best: Optimum) -> _Classes:
     source = pool.source
     assert isinstance(source, Stationary)
     rows = source.rows
-    found = source.extreme_point(pool.parts(best.weights), best.proof, best.rho)
+    found = extreme_point(source, pool.parts(best.weights), best.proof, best.rho)
     q = np.zeros(cmdp.S * cmdp.A)
     q[rows.pair] = found.q
     d = q.reshape(cmdp.S, cmdp.A).sum(axis=1)

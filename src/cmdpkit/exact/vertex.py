@@ -23,6 +23,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.rows import push, row_of
+from cmdpkit.operators.step import occupy
 
 if TYPE_CHECKING:
     from cmdpkit.exact.sources import Induction  # which itself needs `purify` from here
@@ -48,7 +49,10 @@ def blend(cmdp: CMDP, choices: list[Choice], weights: FloatArray, default: Choic
 
 @compiled
 def _blend(rows, choices, d, choice, first, s_out, p_out):
-    """Fill the arrays from `choice` on, and return the number of stochastic decisions; d[0] [C, S] is the start."""
+    """Fill the arrays from `choice` on, and return the number of stochastic decisions; d[0] [C, S] is the start.
+
+    The policy is made while masses are carried: with `steps.flow`, those of all policies would be kept for all steps.
+    """
     C, H, S = choices.shape
     D = 0
     for h in range(H):
@@ -247,11 +251,15 @@ class _Walk:
         now = np.vstack((self.here, self.flow))
         then = np.zeros(now.shape)
         slots = [i for i, slot in enumerate(self.slots) if slot.h == h]
-        states, actions = (np.array([self.slots[i][k] for i in slots], dtype=np.int64) for k in (1, 2))
-        now[:, states] = 0.0
-        work = len(now) * (self.cmdp.kernel.nonzeros // self.cmdp.kernel.T // self.cmdp.A + self.cmdp.S)
-        amounts = np.ascontiguousarray(np.vstack((self.mass, self.change))[:, slots])
-        call(_carry, work, self.cmdp.rows, self.choice[h], h, now, states, actions, amounts, then)
+        states, row = np.unique(np.array([self.slots[i].s for i in slots], dtype=np.int32), return_inverse=True)
+        actions, p = [self.slots[i].a for i in slots], np.zeros((len(states), self.cmdp.A))
+        drawn = np.array([0, len(states)]), states
+        now[:, states] = 1.0  # amounts take the place of probabilities: a flow may begin where there was no mass
+        work = self.cmdp.kernel.nonzeros // self.cmdp.kernel.T // self.cmdp.A + self.cmdp.S
+        for flow, amounts, out in zip(now, np.vstack((self.mass, self.change))[:, slots], then, strict=True):
+            p[row, actions] = amounts
+            policy = Decisions(self.choice[h : h + 1], *drawn, p)
+            call(occupy, work, self.cmdp.rows, policy, self.cmdp.signals, h, flow, out, np.zeros(0))
         self.here, self.flow = then[0], then[1:]
 
     def correct(self, missing: FloatArray) -> bool:
@@ -287,14 +295,3 @@ def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
         return np.asarray(np.eye(1, columns)[0])
     _, singular, right = np.linalg.svd(effects)
     return None if int((singular > least).sum()) == columns else np.asarray(right[-1], dtype=float)
-
-
-@compiled
-def _carry(rows, choice, h, flow, states, actions, amounts, then):
-    """Add to `then` where flow [n, S] goes when every state takes its choice, and amounts [n, slots] their actions."""
-    for i in range(len(flow)):
-        for j in range(len(states)):
-            push(rows, row_of(rows, h, states[j], actions[j]), amounts[i, j], then[i])
-        for s in range(flow.shape[1]):
-            if flow[i, s] != 0.0:
-                push(rows, row_of(rows, h, s, choice[s]), flow[i, s], then[i])

@@ -17,6 +17,7 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, proven_model
 from cmdpkit.estimate.counts import count_move, count_step, new_counts, with_room
 from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.stationary.plans import plans_of
 from cmdpkit.exact.stationary.problem import whole_policy
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.learners._note import Note
@@ -79,7 +80,7 @@ class ContinuingPlanner:
         best = self.pool.optimum(self.pool.scaled(rho / self.per_step))
         if best is None:
             return None
-        plans = self.source.plans(self.pool.parts(best.weights), best.proof, best.rho)
+        plans = plans_of(self.source, self.pool.parts(best.weights), best.proof, best.rho)
         return whole_policy(self.source.problem, plans.policies[int(np.argmax(plans.weights))])
 
 

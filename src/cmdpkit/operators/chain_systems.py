@@ -1,4 +1,4 @@
-"""Three ways to solve the linear systems of Markov chains; `chains` chooses among them.
+"""Elimination and a Krylov method for the linear systems of Markov chains; `chains` chooses, also sweeps.
 
 A chain that loses mass has two systems: the values y = x + P y and the visits d = inflow + P^T d.
 
@@ -12,35 +12,33 @@ grows with the cube of the number of states; in the tests it is below 2e-15). Fo
 of the value of the absolute signal.
 
 The chain is kept as a band around the diagonal, in the reverse Cuthill-McKee order, so that queues and boards take
-little memory and time. A small one that is solved again and again is a full matrix (`eliminate_whole`).
+little memory and time. In a small one the whole matrix is the band.
 
-*Sweeps* multiply by the transition matrix until the result settles. They take less memory than LU factors, which fill
-up on random graphs, and one sweep is one pass over the transitions.
-
-*A Krylov method with iterative refinement* serves chains that are too large for elimination and too slow for sweeps. A
-chain that is left once in a million steps has values of a million plus small differences between states. Products with
-I - P round the million, and the differences are lost. Here a solution is kept as a constant and a rest, the constant
-takes no part in products, and each round of the Krylov method starts from the residual of both. Where values are wanted
-to a given residual only, as while a policy is still being improved, the compiled `krylov` is enough.
+*A Krylov method* serves chains that are too large for elimination and too slow for sweeps, which are in `steps`. Where
+values are wanted to a given residual only, as while a policy is still being improved, `krylov` is enough. A chain that
+is left once in a million steps has values of a million plus small differences between states. Products with I - P round
+the million, and the differences are lost. For these *iterative refinement* keeps a solution as a constant and a rest,
+the constant takes no part in products, and each round of the Krylov method starts from the residual of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
-from scipy.sparse.linalg import LinearOperator, bicgstab, gmres
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.model.compiled import compiled, readonly
-from cmdpkit.model.tolerances import NEARLY_SETTLED, REFINED, SETTLED, USABLE
-from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.compiled import compiled
+from cmdpkit.model.tolerances import REFINED, USABLE
+from cmdpkit.model.transitions import FloatArray, IntArray, Rows
+from cmdpkit.operators.row_lists import Entries, rows_of
 from cmdpkit.operators.rows import expect
 
 FULL = 128  # number of states up to which the order does not matter: the whole matrix is the band
+DAMPING = 0.9  # share of a new sweep where gamma = 1: periodic chains do not converge without damping
 
 
 def band_order(P: Any) -> tuple[IntArray, int]:
@@ -57,161 +55,105 @@ def band_order(P: Any) -> tuple[IntArray, int]:
 
 
 class Elimination:
-    """The systems of one chain that loses mass.
+    """The systems of a chain that loses mass, for some of its states in a given order.
 
-    P [S, S] is sparse, and its diagonal is not read. `exits` [S] is the probability of leaving from each state, and
-    from every state some exit can be reached.
+    `entries` are rows, columns and probabilities of a sparse matrix [S, S], of which the diagonal is not read, and
+    `exits` [S] the probabilities of leaving, also to states that are not in `order` [n]. From every state some exit can
+    be reached. Entry (i, j) is kept at i `stride` + j, of a band or of the full matrix.
     """
 
-    def __init__(self, P: Any, exits: FloatArray) -> None:
-        S = P.shape[0]
-        self.order, width = band_order(P)
-        place = np.empty(S, dtype=np.int64)
-        place[self.order] = np.arange(S)
-        self.band = np.zeros((S, 2 * width + 1))  # [i, j - i + width]: probability of going from place i to place j
-        entries = P.tocoo()
-        rows, columns = place[entries.coords[0]], place[entries.coords[1]]
-        np.add.at(self.band, (rows, columns - rows + width), entries.data)
-        leaving = np.array(exits, dtype=float)[self.order]
-        self.diagonal = np.empty(S)
-        _eliminate(self.band, leaving, self.diagonal)
+    def __init__(self, entries: Entries, exits: FloatArray, order: IntArray, width: int) -> None:
+        n, (row, to, prob) = len(order), entries
+        self.order, self.width = order, width
+        start, self.stride = (width, 2 * width) if 2 * width < n else (0, n)
+        place = np.full(len(exits), -1)
+        place[order] = np.arange(n)
+        i, j = place[row], place[to]
+        inside = (i >= 0) & (j >= 0)
+        at = start + i[inside] * self.stride + j[inside]
+        self.band = np.bincount(at, prob[inside], n * (self.stride + 1))[start:]
+        self.diagonal = np.empty(n)
+        _eliminate(self.band, self.stride, width, exits[order], self.diagonal)
 
     def values(self, x: FloatArray) -> FloatArray:
-        """y [S, K] with y = x + P y for signals x [S, K] or [S]."""
-        y = np.ascontiguousarray(x[self.order], dtype=float).reshape(len(x), int(np.prod(x.shape[1:])))
-        _values(self.band, self.diagonal, y)
-        return self._back(y, x)
+        """y [n, K] with y = x + P y for signals x [n, K]."""
+        y = np.array(x, dtype=float, order="C")
+        _values(self.band, self.stride, self.width, self.diagonal, y)
+        return y
 
     def flow(self, inflow: FloatArray) -> FloatArray:
-        """d [S, K] with d = inflow + P^T d for inflows [S, K] or [S]."""
-        d = np.ascontiguousarray(inflow[self.order], dtype=float).reshape(len(inflow), int(np.prod(inflow.shape[1:])))
-        _flow(self.band, self.diagonal, d)
-        return self._back(d, inflow)
-
-    def _back(self, found: FloatArray, like: FloatArray) -> FloatArray:
-        whole = np.empty_like(found)
-        whole[self.order] = found
-        return whole.reshape(like.shape)
+        """d [n] with d = inflow + P^T d."""
+        d = np.array(inflow, dtype=float)
+        _flow(self.band, self.stride, self.width, self.diagonal, d)
+        return d
 
 
 @compiled
-def _eliminate(band, leaving, diagonal):
+def _eliminate(band, stride, width, leaving, diagonal):
     """Eliminate state after state; entries left of the middle become factors, those right of it the chain that skips.
 
     The middle of a row collects returns of the state to itself, which nobody reads.
     """
-    S, width = len(band), band.shape[1] // 2
-    for k in range(S):
-        last = min(S, k + width + 1)
+    n = len(diagonal)
+    for k in range(n):
+        last, row = min(n, k + width + 1), k * stride
         total = leaving[k]
         for j in range(k + 1, last):
-            total += band[k, j - k + width]
+            total += band[row + j]
         diagonal[k] = total
         for i in range(k + 1, last):
-            factor = band[i, k - i + width]
+            here = i * stride
+            factor = band[here + k]
             if factor == 0.0:
                 continue
             factor /= total
-            band[i, k - i + width] = factor
+            band[here + k] = factor
             leaving[i] += factor * leaving[k]
-            shift = k - i
-            for j in range(width + 1, last - k + width):
-                band[i, j + shift] += factor * band[k, j]
+            for j in range(k + 1, last):
+                band[here + j] += factor * band[row + j]
 
 
 @compiled
-def _values(band, diagonal, y):
-    """Solve for values in place, where y [S, K] holds the signals at first."""
-    S, width = len(y), band.shape[1] // 2
-    for i in range(S):
+def _values(band, stride, width, diagonal, y):
+    """Solve for values in place, where y [n, K] holds the signals at first."""
+    n = len(y)
+    for i in range(n):
         for k in range(max(0, i - width), i):
-            _add(y, i, band[i, k - i + width], k)
-    for k in range(S - 1, -1, -1):
-        for j in range(k + 1, min(S, k + width + 1)):
-            _add(y, k, band[k, j - k + width], j)
+            _add(y, i, band[i * stride + k], k)
+    for k in range(n - 1, -1, -1):
+        for j in range(k + 1, min(n, k + width + 1)):
+            _add(y, k, band[k * stride + j], j)
         for m in range(y.shape[1]):
             y[k, m] /= diagonal[k]
 
 
-@compiled
-def _flow(band, diagonal, d):
-    """Solve for visits in place, where d [S, K] holds the inflow at first."""
-    S, width = len(d), band.shape[1] // 2
-    for k in range(S):
-        for m in range(d.shape[1]):
-            d[k, m] /= diagonal[k]
-        for j in range(k + 1, min(S, k + width + 1)):
-            _add(d, j, band[k, j - k + width], k)
-    for i in range(S - 1, -1, -1):
-        for k in range(max(0, i - width), i):
-            _add(d, k, band[i, k - i + width], i)
-
-
 @compiled(inline=True)
 def _add(y, i, factor, k):
-    """Add row k of y [S, K], times a factor, to row i."""
+    """Add row k of y [n, K], times a factor, to row i."""
     if factor != 0.0:
         for m in range(y.shape[1]):
             y[i, m] += factor * y[k, m]
 
 
 @compiled
-def eliminate_whole(P, loss, x, time, h, mean, relative):
-    """Values of a chain P [S, S] that loses loss [S], by elimination without subtraction; all but h are overwritten.
-
-    Signals x [S, K] become h [S, K] with h = x - mean + P h. If `relative`, mean [K] is such that h is 0 in state 0,
-    which every state must be able to reach or lose its mass on the way; otherwise mean is 0. `time` [S] is room. The
-    diagonal of P is not read: rows of P and loss sum to 1 by definition (Grassmann, Taksar, Heyman 1985).
-
-    Returns how long it takes to come back to state 0, and the state that is visited most in between. With a state 0
-    that is seldom visited, x and mean times time are large and nearly equal, so another one is the better choice.
-    """
-    S, K = x.shape
-    time[:] = 1.0
-    for n in range(S - 1, 0, -1):
-        out = loss[n]
-        for j in range(n):
-            out += P[n, j]
-        for i in range(n):
-            if P[i, n] > 0.0:
-                share = P[i, n] / out
-                for j in range(n):
-                    if P[n, j] > 0.0:
-                        P[i, j] += share * P[n, j]
-                loss[i] += share * loss[n]
-                time[i] += share * time[n]
-                for k in range(K):
-                    x[i, k] += share * x[n, k]
-    for k in range(K):
-        mean[k] = x[0, k] / time[0] if relative else 0.0
-        h[0, k] = 0.0 if relative else x[0, k] / loss[0]
-    for n in range(1, S):
-        out = loss[n]
-        for j in range(n):
-            out += P[n, j]
-        for k in range(K):
-            total = x[n, k] - mean[k] * time[n]
-            for j in range(n):
-                total += P[n, j] * h[j, k]
-            h[n, k] = total / out
-    back, most = time[0], 0
-    time[0] = 1.0
-    for n in range(1, S):
-        out, into = loss[n], 0.0
-        for j in range(n):
-            out += P[n, j]
-            into += time[j] * P[j, n]
-        time[n] = into / out
-        if time[n] > time[most]:
-            most = n
-    return back, most
+def _flow(band, stride, width, diagonal, d):
+    """Solve for visits in place, where d [n] holds the inflow at first."""
+    n = len(d)
+    for k in range(n):
+        d[k] /= diagonal[k]
+        for j in range(k + 1, min(n, k + width + 1)):
+            d[j] += band[k * stride + j] * d[k]
+    for i in range(n - 1, -1, -1):
+        for k in range(max(0, i - width), i):
+            d[k] += band[i * stride + k] * d[i]
 
 
 # -- Krylov method ----------------------------------------------------------------------------------------------------
 
-ROUNDS = 30  # rounds of a Krylov method, each of which starts from an accurate residual
-STEPS = 400  # products with the chain in one round
+ROUNDS = 30  # rounds of the Krylov method, each of which starts from an accurate residual
+PRODUCTS = 400  # with the chain, in one round
 REDUCTION = 1e-8  # of the residual in one round
+NOTHING = np.zeros(0)  # in the place of a vector
 
 
 def refined_values(between: Any, exits: FloatArray, x: FloatArray, pivot: int | None) -> tuple[float, FloatArray]:
@@ -222,76 +164,70 @@ def refined_values(between: Any, exits: FloatArray, x: FloatArray, pivot: int | 
     """
     leaving = exits + np.asarray(between.sum(axis=1)).reshape(-1)
     weight = exits if pivot is None else np.ones(len(x))  # the constant's part of the left side
-
-    def product(y: FloatArray) -> FloatArray:
-        full: FloatArray = leaving * y - between @ y
-        return full if pivot is None else full + (1 - exits) * y[pivot]
+    left, right = NOTHING, NOTHING
+    if pivot is not None:
+        left, right = (1 - exits) / leaving, np.eye(1, pivot + 1, pivot)[0]
+    jumps = rows_of(sparse.diags_array(1 / leaving) @ between)
 
     def residual(c: float, h: FloatArray) -> tuple[FloatArray, float]:
         size = np.abs(x).max() + np.abs(c * weight).max() + 2 * (leaving * np.abs(h)).max()
         return x - c * weight - (leaving * h - between @ h), float(size)
 
-    def split(y: FloatArray) -> float:
-        return float(y.mean() if pivot is None else y[pivot])
+    def solve(r: FloatArray) -> tuple[float, FloatArray]:
+        y = _krylov_round(jumps, left, right, r / leaving)
+        c = float(y.mean() if pivot is None else y[pivot])
+        return c, y - c
 
-    return _refine(product, residual, split, leaving)
+    return _refine(solve, residual, len(x))
 
 
 def refined_flow(between: Any, exits: FloatArray, inflow: FloatArray, mass: float | None) -> FloatArray:
     """d [S] with d = inflow + P^T d; with a given total `mass` where nothing is lost."""
     leaving = exits + np.asarray(between.sum(axis=1)).reshape(-1)
-    onward = sparse.csr_array(between.T)
-    source = inflow.copy()
+    onward, source = sparse.csr_array(between.T), inflow.copy()
+    left, right = NOTHING, NOTHING
     if mass is not None:
         source[0] += mass
-
-    def product(d: FloatArray) -> FloatArray:
-        full: FloatArray = leaving * d - onward @ d
-        if mass is not None:
-            full[0] += d.sum()
-        return full
+        left, right = np.ones(1), 1 / leaving
+    jumps = rows_of(onward @ sparse.diags_array(1 / leaving))
 
     def residual(_: float, d: FloatArray) -> tuple[FloatArray, float]:
-        return source - product(d), float(np.abs(source).max() + 2 * (leaving * np.abs(d)).max())
+        missing = source - (leaving * d - onward @ d)
+        if mass is not None:
+            missing[0] -= d.sum()
+        return missing, float(np.abs(source).max() + 2 * (leaving * np.abs(d)).max())
 
-    d = _refine(product, residual, lambda _: 0.0, leaving)[1]
+    d = _refine(lambda r: (0.0, _krylov_round(jumps, left, right, r) / leaving), residual, len(inflow))[1]
     if mass is None and (inflow >= 0).all():  # what comes in goes out: the slowest part of the error has this size
         d *= inflow.sum() / float(exits @ d)
     return d
 
 
+def _krylov_round(rows: Rows, left: FloatArray, right: FloatArray, r: FloatArray) -> FloatArray:
+    """What to add to a solution with the residual r [S]; 0 if the method breaks down."""
+    y = np.zeros(len(r))
+    krylov(rows, r, left, right, y, np.zeros((6, len(r))), REDUCTION * float(np.abs(r).max()))
+    return y if np.isfinite(y).all() else np.zeros(len(r))
+
+
 def _refine(
-    product: Callable[[FloatArray], FloatArray],
+    solve: Callable[[FloatArray], tuple[float, FloatArray]],
     residual: Callable[[float, FloatArray], tuple[FloatArray, float]],
-    split: Callable[[FloatArray], float],
-    leaving: FloatArray,
+    S: int,
 ) -> tuple[float, FloatArray]:
     """Constant and rest whose residual is down to rounding; CmdpkitError if that is out of reach."""
-    S = len(leaving)
-    system = LinearOperator((S, S), matvec=product, dtype=float)
-    scaled = LinearOperator((S, S), matvec=lambda y: y / leaving, dtype=float)
     c, rest = 0.0, np.zeros(S)
     best: tuple[float, float, FloatArray] = (np.inf, c, rest)
-    methods = [bicgstab, gmres]
     for _ in range(ROUNDS):
         r, size = residual(c, rest)
         left = float(np.abs(r).max()) / size if size else 0.0
         if not left < 0.5 * best[0]:  # no better than before: rounding, or a breakdown of the method
-            if best[0] <= USABLE or len(methods) == 1:
-                break
-            methods.pop(0)
-            c, rest = best[1:]
-            r, size = residual(c, rest)
-        else:
-            best = (left, c, rest)
-            if left <= REFINED:
-                break
-        more = {"restart": 40, "maxiter": STEPS // 40} if methods[0] is gmres else {"maxiter": STEPS}
-        y, _info = methods[0](system, r, rtol=REDUCTION, M=scaled, **more)
-        if not np.isfinite(y).all():
-            y = np.zeros(S)
-        shift = split(y)
-        c, rest = c + shift, rest + (y - shift)
+            break
+        best = (left, c, rest)
+        if left <= REFINED:
+            break
+        shift, more = solve(r)
+        c, rest = c + shift, rest + more
     if best[0] > USABLE:
         raise CmdpkitError(
             f"this chain of {S:,} states is left too rarely to be evaluated: after {ROUNDS} rounds of iteration its "
@@ -306,27 +242,33 @@ BROKEN = 1e6  # growth of the residual at which a Krylov method has failed
 
 
 @compiled(inline=True)
-def _apply(rows, ref, y, out, other):
-    """out = y - P y, plus y[ref] in every state if ref is not negative; the sums of out * other and of out * out."""
-    base, product, square = y[ref] if ref >= 0 else 0.0, 0.0, 0.0
+def _apply(rows, left, right, y, out, other):
+    """out = y - P y + left (right . y), vectors ending with zeros; the sums of out * other and of out * out."""
+    base, product, square = 0.0, 0.0, 0.0
+    for s in range(np.uint64(len(right))):
+        base += right[s] * y[s]
     for s in range(np.uint64(len(y))):
-        v = y[s] - expect(rows, s, y, 0.0) + base
+        v = y[s] - expect(rows, s, y, 0.0)
+        if s < len(left):
+            v += left[s] * base
         out[s] = v
         product, square = product + other[s] * v, square + v * v
     return product, square
 
 
 @compiled
-def krylov(rows, x, ref, y, work, tol, most):
-    """Solve y - P y (+ y[ref]) = x in place by BiCGSTAB; whether the residual is below tol. work [6, S] is room.
+def krylov(rows, x, left, right, y, work, tol):
+    """Solve y - P y + left (right . y) = x in place by BiCGSTAB; whether the residual is below tol.
 
-    With y[ref], the solution differs from relative values by a constant only, and y[ref] is the mean per step.
+    left and right end with as many zeros as they are shorter than y [S], and work [6, S] is room. If left is 1
+    everywhere, and right picks out one state, the solution differs from relative values by a constant only, and right .
+    y is the mean per step.
     """
     S = len(y)
     r, shadow, p, v, t, q = work[0], work[1], work[2], work[3], work[4], work[5]
     used = 0
     for _ in range(RESTARTS):
-        _apply(rows, ref, y, t, y)
+        _apply(rows, left, right, y, t, y)
         used += 1
         top, rho = 0.0, 0.0
         for s in range(S):
@@ -336,12 +278,12 @@ def krylov(rows, x, ref, y, work, tol, most):
         if top <= tol:
             return True
         start = top
-        while used < most:
-            along, _ = _apply(rows, ref, p, v, shadow)
+        while used < PRODUCTS:
+            along, _ = _apply(rows, left, right, p, v, shadow)
             alpha = rho / along
             for s in range(S):
                 q[s] = r[s] - alpha * v[s]
-            along, square = _apply(rows, ref, q, t, q)
+            along, square = _apply(rows, left, right, q, t, q)
             used += 2
             omega = along / square
             top, new = 0.0, 0.0
@@ -355,98 +297,6 @@ def krylov(rows, x, ref, y, work, tol, most):
             rho = new
             for s in range(S):
                 p[s] = r[s] + beta * (p[s] - omega * v[s])
-        if not top < BROKEN * start or used >= most:
+        if not top < BROKEN * start or used >= PRODUCTS:
             return False
     return False
-
-
-# -- sweeps -----------------------------------------------------------------------------------------------------------
-
-DAMPING = 0.9  # share of a new sweep where gamma = 1: periodic chains do not converge without damping
-STUCK = 20  # sweeps without a smaller change after which it is rounding that is left,
-
-
-class Sparse(NamedTuple):
-    """The rows of a sparse matrix as compiled code sees them, always with the same types."""
-
-    indptr: Any  # [rows + 1]
-    columns: Any  # [nonzeros]
-    data: Any  # [nonzeros]
-
-
-def sparse_rows(P: Any) -> Sparse:
-    """The rows of a SciPy matrix in CSR form."""
-    return Sparse(
-        readonly(P.indptr.astype(np.int64, copy=False)),
-        readonly(P.indices.astype(np.int32, copy=False)),
-        readonly(P.data.astype(np.float64, copy=False)),
-    )
-
-
-@compiled
-def settle(P, x, gamma, tau, flows, relative, pivot, most, y, change):
-    """Repeat y <- y + tau (x + gamma P y - y), in place, until it settles; whether it did within `most` sweeps.
-
-    With `flows` it is P^T that multiplies. With `relative`, y is meant up to a constant, and is 0 at `pivot`.
-    `change` [S] is room to work in.
-    """
-    S = len(y)
-    largest = 0.0
-    for s in range(S):
-        largest = max(largest, abs(x[s]))
-    smallest, waited = np.inf, 0
-    for _ in range(most):
-        if flows:
-            _push(P, y, change)
-        else:
-            _pull(P, y, change)
-        size, scale = _finish_change(x, gamma, relative, y, change)
-        settled = size <= SETTLED * (scale + largest)
-        if size < 0.9 * smallest:
-            waited = 0
-        else:
-            waited += 1
-        smallest = min(smallest, size)
-        if not settled and waited > STUCK and size < NEARLY_SETTLED * scale:  # rounding lets it come no nearer
-            return True
-        if settled and relative:
-            return True
-        step = 1.0 if settled else tau
-        base = y[pivot] + step * change[pivot] if relative else 0.0
-        for s in range(S):
-            y[s] = y[s] + step * change[s] - base
-        if settled:
-            return True
-    return False
-
-
-@compiled(inline=True)
-def _pull(P, y, out):
-    """out [S] = P y."""
-    for s in range(len(y)):
-        total = 0.0
-        for e in range(P.indptr[s], P.indptr[s + 1]):
-            total += P.data[e] * y[P.columns[e]]
-        out[s] = total
-
-
-@compiled(inline=True)
-def _push(P, y, out):
-    """out [S] = P^T y."""
-    out[:] = 0.0
-    for s in range(len(y)):
-        for e in range(P.indptr[s], P.indptr[s + 1]):
-            out[P.columns[e]] += P.data[e] * y[s]
-
-
-@compiled(inline=True)
-def _finish_change(x, gamma, relative, y, change):
-    """Turn the product in `change` into x + gamma * product - y; how large that is, and how large y is."""
-    low, high, size, largest, scale = np.inf, -np.inf, 0.0, 0.0, 0.0
-    for s in range(len(y)):
-        change[s] = x[s] + gamma * change[s] - y[s]
-        low, high = min(low, change[s]), max(high, change[s])
-        size += abs(change[s])
-        largest = max(largest, abs(y[s]))
-        scale += abs(y[s])
-    return (high - low, largest) if relative else (size, scale)

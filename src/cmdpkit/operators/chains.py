@@ -27,33 +27,25 @@ from scipy.sparse.csgraph import connected_components
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import readonly
+from cmdpkit.model.tolerances import NEARLY_SETTLED, SETTLED
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.chain_systems import (
     DAMPING,
     FULL,
+    NOTHING,
     Elimination,
     band_order,
     refined_flow,
     refined_values,
-    settle,
-    sparse_rows,
 )
-from cmdpkit.operators.row_lists import matrix_of
+from cmdpkit.operators.row_lists import Entries, matrix_of, rows_of
+from cmdpkit.operators.steps import sweeps
 
 DIRECT_AT_ONCE = 2e7  # work S b^2 of an elimination (b is the bandwidth) below which sweeps are not worth trying
 DIRECT_AT_ALL = 5e9  # work beyond which elimination is not tried
 MOST_BAND = 5e7  # entries S b of the band beyond which elimination is not tried
 SWEEPS = 2_000  # sweeps before another method is tried
-LAST_SWEEPS = 200_000  # sweeps after which pricing gives up
-
-
-def factor_work(P: Any) -> float:
-    """Estimated work S b^2 of an elimination with bandwidth b; 0 for few states, inf if the band exceeds the memory."""
-    S = P.shape[0]
-    if S <= FULL:
-        return 0.0
-    band = band_order(P)[1] + 1
-    return float(S) * band**2 if S * band <= MOST_BAND else np.inf
+BLOCK = 25  # sweeps between two looks at the rounding
 
 
 def closed_classes(P: Any) -> list[IntArray]:
@@ -70,13 +62,14 @@ def closed_classes(P: Any) -> list[IntArray]:
 
 
 class Chain:
-    """Linear systems of one chain; `bordered` chains keep their mass (gamma = 1 stands for no discount).
+    """Linear systems of one chain; `bordered` chains lose the same in all states, or nothing.
 
-    P [S, S] is a SciPy sparse matrix. With `bordered`, rows sum to 1 by definition, and the diagonal is not read where
-    elimination is used; for gamma = 1 the chain has one recurrent class, of which `pivot` is a state. Without it, the
-    chain loses mass, gamma is 1, and `exits` [S] are the probabilities of leaving; they should be added up from the
-    transitions that leave, because 1 minus the sum of a row, which is used without them, is rounded to 1e-16. `work` is
-    the cost of elimination, as `factor_work` estimates it; 0 asks for elimination at once.
+    gamma P [S, S] are transitions, as a SciPy sparse matrix, and `exits` [S] what they lose. A chain that is not
+    bordered has gamma 1. Its exits should be added up from the transitions that leave, because 1 minus the sum of a
+    row, which is used without them, is rounded to 1e-16. One that is bordered loses 1 - gamma, up to the same rounding.
+    Where it loses nothing, it has one recurrent class, of which `pivot` is a state. Rows and exits sum to 1 by
+    definition, and the diagonal is not read where elimination is used. `work` is what elimination costs, S b^2 with the
+    bandwidth b; 0 asks for it at once.
     """
 
     def __init__(
@@ -89,98 +82,133 @@ class Chain:
         exits: FloatArray | None = None,
         work: float | None = None,
     ) -> None:
-        self.P, self.gamma, self.bordered, self.pivot = sparse.csr_array(P), gamma, bordered, pivot
-        self.S: int = self.P.shape[0]
-        if exits is None and not bordered:
-            exits = np.maximum(1.0 - np.asarray(self.P.sum(axis=1)).reshape(-1), 0.0)
-        self.exits = exits
-        self.work = factor_work(self.P) if work is None else work
+        P = P.tocsr()
+        S: int = P.shape[0]
+        if exits is None:
+            exits = np.full(S, 1 - gamma) if bordered else np.maximum(1.0 - np.asarray(P.sum(axis=1)).reshape(-1), 0.0)
+        self.P, self.S, self.bordered, self.pivot, self.exits = (
+            P if gamma == 1 else gamma * P,
+            S,
+            bordered,
+            pivot,
+            exits,
+        )
+        self.loss = float(exits[0]) if bordered else 0.0
         self._elimination: Elimination | None = None
+        self._order, self.width = band_order(P)
+        if work is None:
+            work = float(S) * (self.width + 1) ** 2 if S * (self.width + 1) <= MOST_BAND else np.inf
+        self.work = 0.0 if S <= FULL else work
         if self.work < DIRECT_AT_ONCE:
             self._eliminate()
 
     def values(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Constants c [K] and relative values h [S, K] of signals x [S, K]; c is 0 where the chain loses mass."""
         if self._elimination is None:
-            found = [self._sweep(row, np.zeros(self.S), flows=False) for row in x.T]
-            if all(h is not None for h in found):
-                h = np.array(found).T
-                if not self.bordered:
-                    return np.zeros(x.shape[1]), h
-                change = x + self.gamma * (self.P @ h) - h
-                return (change.max(axis=0) + change.min(axis=0)) / 2, h - h[self.pivot]
+            swept = self._sweep(self.P, x, np.zeros(x.shape), relative=self.bordered)
+            if swept is not None:
+                level, h = swept
+                return (level, h - h[self.pivot]) if self.bordered else (np.zeros(x.shape[1]), h)
             if self.work >= DIRECT_AT_ALL:
                 return self._refined_values(x)
-            self._eliminate()
+        system, h = self._system, np.zeros(x.shape)
         if not self.bordered:
-            return np.zeros(x.shape[1]), self._system.values(x)
+            h[system.order] = system.values(x[system.order])
+            return np.zeros(x.shape[1]), h
         # Between two visits of the pivot: c is the signal of a cycle divided by its length. Signals are counted from
         # that of the pivot, so that they may vary as little as they like.
-        shifted = x - x[self.pivot]
-        both = self._system.values(np.column_stack((shifted, np.ones(self.S)))[self._others])
-        a, length = both[:, :-1], both[:, -1]
-        c = self.gamma * (self._leave @ a) / (1 + self.gamma * (self._leave @ length))
-        h = np.zeros(x.shape)
-        h[self._others] = a - np.outer(length, c)
+        shifted = (x - x[self.pivot])[system.order]
+        c = (self._again @ shifted) / self.cycle
+        h[system.order] = system.values(shifted - c)
         return x[self.pivot] + c, h
 
     def flow(self, inflow: FloatArray, mass: float = 0.0) -> FloatArray:
-        """d [S] with d = gamma P^T d + inflow [S], and with total `mass` where the chain is bordered."""
+        """d [S] with d = P^T d + inflow [S], and with total `mass` where the chain is bordered."""
         if self._elimination is None:
-            start = np.full(self.S, mass / self.S) if self.gamma == 1 else mass * inflow / (1 - self.gamma)
-            found = self._sweep(inflow, start if self.bordered else inflow.copy(), flows=True)
-            if found is not None:
-                return found
+            start = np.full(self.S, mass / self.S) if not self.loss else mass * inflow / self.loss
+            start = start if self.bordered else inflow
+            swept = self._sweep(self.P.T, inflow[:, None], start[:, None].copy(), relative=False)
+            if swept is not None:
+                return swept[1][:, 0]
             if self.work >= DIRECT_AT_ALL:
-                return refined_flow(*self._between(), inflow, mass if self.bordered and self.gamma == 1 else None)
-            self._eliminate()
+                lasting = self.bordered and not self.loss
+                return refined_flow(self._between(), self.exits, inflow, mass if lasting else None)
+        system, d = self._system, np.empty(self.S)
+        first = system.flow(inflow[system.order])
         if not self.bordered:
-            return self._system.flow(inflow)
-        both = self._system.flow(np.column_stack((inflow[self._others], self.gamma * self._leave)))
-        first, again = both[:, 0], both[:, 1]  # visits before the pivot, and between two visits of it
-        if self.gamma < 1 and (inflow >= 0).all():  # nothing is subtracted
-            arrive = float(inflow[self.pivot] + self.gamma * (self._arrive @ first))
-            visits = arrive / ((1 - self.gamma) * (1 + again.sum()))
+            d[system.order] = first
+            return d
+        again = self._again
+        if self.loss and (inflow >= 0).all():  # nothing is subtracted
+            arrive = float(inflow[self.pivot] + self._arrive @ first)
+            visits = arrive / (self.loss * (1 + again.sum()))
         else:
             visits = (mass - first.sum()) / (1 + again.sum())
-        d = np.empty(self.S)
-        d[self.pivot], d[self._others] = visits, first + visits * again
+        d[self.pivot], d[system.order] = visits, first + visits * again
         return d
 
     @property
+    def cycle(self) -> float:
+        """Expected number of steps between two visits of the pivot, or until mass is lost; bordered chains only."""
+        return 1 + float(self._again.sum())
+
+    @property
+    def most_visited(self) -> int:
+        """The state that is visited most in that time."""
+        return int(self._system.order[self._again.argmax()]) if self._again.max(initial=0.0) > 1 else self.pivot
+
+    @property
     def _system(self) -> Elimination:
+        self._eliminate()
         assert self._elimination is not None
         return self._elimination
 
     def _eliminate(self) -> None:
-        """Prepare elimination; where the chain keeps its mass, of the chain that ends at its pivot."""
-        if not self.bordered:
-            assert self.exits is not None
-            self._elimination = Elimination(self.P, self.exits)
+        """Prepare elimination; of a bordered chain, as if it ended at its pivot."""
+        if self._elimination is not None:
             return
-        self._others = np.delete(np.arange(self.S), self.pivot)
-        self._leave = self.P[[self.pivot]].toarray()[0][self._others]
-        self._arrive = self.P[:, [self.pivot]].toarray()[:, 0][self._others]
-        inside = self.P[self._others][:, self._others]
-        self._elimination = Elimination(self.gamma * inside, (1 - self.gamma) + self.gamma * self._arrive)
+        row, to, prob = np.repeat(np.arange(self.S), np.diff(self.P.indptr)), self.P.indices, self.P.data
+        order, exits = self._order, self.exits
+        if self.bordered:
+            order = order[order != self.pivot]
+            at, into = row == self.pivot, to == self.pivot
+            leave = np.bincount(to[at], prob[at], self.S)[order]
+            arrive = np.bincount(row[into], prob[into], self.S)
+            self._arrive, exits = arrive[order], exits + arrive
+        self._elimination = system = Elimination(Entries(row, to, prob), exits, order, self.width)
+        if self.bordered:
+            self._again = system.flow(leave)  # visits between two visits of the pivot
 
-    def _sweep(self, x: FloatArray, y: FloatArray, *, flows: bool) -> FloatArray | None:
-        """The limit of y <- x + gamma P y (P^T if `flows`), in place; None where another method is the better way."""
-        tau = DAMPING if self.bordered and self.gamma == 1 else 1.0
-        relative = self.bordered and not flows
-        P, change = sparse_rows(self.P), np.empty(self.S)
-        settled = settle(P, readonly(x), self.gamma, tau, flows, relative, self.pivot, SWEEPS, y, change)
-        return y if settled else None
+    def _sweep(self, P: Any, x: FloatArray, Y: FloatArray, *, relative: bool) -> tuple[FloatArray, FloatArray] | None:
+        """Level [K] and limit of Y <- x + P Y [S, K]; None where another method is the better way.
 
-    def _between(self) -> tuple[Any, FloatArray]:
-        """Transitions between different states, times gamma, and exits [S]."""
-        between = sparse.csr_array(self.gamma * (self.P - sparse.diags_array(self.P.diagonal())))
-        return between, np.full(self.S, 1 - self.gamma) if self.exits is None else self.exits
+        It ends when the residual is as small as rounding, or close to that and no longer shrinking.
+        """
+        K, damped = x.shape[1], self.bordered and not self.loss
+        rows, x, Z = rows_of(P), readonly(x), np.empty(Y.shape)
+        low, high, widths = np.zeros(K), np.zeros(K), np.zeros(BLOCK)
+        done, smallest, top = 0, np.inf, float(np.abs(x).max(initial=0.0))
+        while done < SWEEPS:
+            sizes = np.abs(Y)
+            scale = float(sizes.max() if relative or not self.bordered else sizes.mean()) + top
+            given = rows, x, Y, Z, DAMPING if damped else 1.0, relative, NOTHING, NOTHING, SETTLED * scale
+            count = sweeps(*given, widths, low, high)
+            done, width = done + count, float(widths[count - 1])
+            if count % 2:
+                Y, Z = Z, Y
+            if width <= SETTLED * scale or (widths.min() >= 0.9 * smallest and width <= NEARLY_SETTLED * scale):
+                return (low + high) / 2, Y
+            smallest = min(smallest, float(widths.min()))
+        return None
+
+    def _between(self) -> Any:
+        """Transitions between different states."""
+        return sparse.csr_array(self.P - sparse.diags_array(self.P.diagonal()))
 
     def _refined_values(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """As `values`, by a Krylov method."""
-        between, exits = self._between()
-        found = [refined_values(between, exits, row, self.pivot if self.bordered else None) for row in x.T]
+        pivot = self.pivot if self.bordered else None
+        found = [refined_values(self._between(), self.exits, row, pivot) for row in x.T]
         constants, h = np.array([c for c, _ in found]), np.array([h for _, h in found]).T
         return (constants, h - h[self.pivot]) if self.bordered else (np.zeros(x.shape[1]), h + constants)
 

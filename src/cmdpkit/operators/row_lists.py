@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order
 
 from cmdpkit.model.compiled import ONE, ZERO, compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows
-from cmdpkit.operators.rows import change, expect
+from cmdpkit.operators.rows import expect
 
 
 def rows_of(P: Any) -> Rows:
@@ -140,28 +141,15 @@ def _gather(rows, X, choice, indptr, successors, prob, x):
             x[s, k] = X[k, i]
 
 
-def mark_reached(rows: Rows, first: NDArray[np.uint64], reached: BoolArray) -> None:
-    """Mark in `reached` [S] every state that can be reached from those already marked."""
-    _search(rows, first, reached, np.zeros(len(reached), dtype=np.uint64))
-
-
-@compiled
-def _search(rows, first, reached, queue):
-    n = ZERO
-    for s in range(len(reached)):
-        if reached[s]:
-            queue[n] = s
-            n += ONE
-    k = ZERO
-    while k < n and n < np.uint64(len(reached)):
-        s = queue[k]
-        k += ONE
-        for e in range(rows.indptr[first[s]], rows.indptr[first[s + ONE]]):
-            t = rows.successors[e]
-            if rows.prob[e] > 0.0 and not reached[t]:
-                reached[t] = True
-                queue[n] = t
-                n += ONE
+def reached_from(rows: Rows, first: NDArray[np.uint64], start: BoolArray) -> BoolArray:
+    """[S], the states that can be reached from those in `start` [S]; every entry of a row is a possible step."""
+    begin, ends = np.flatnonzero(start), rows.indptr[first].astype(np.int64)
+    indptr, to = np.append(ends, ends[-1] + len(begin)), np.append(rows.successors.astype(np.int32), begin)
+    S = len(start)  # and one more state, from which the search begins
+    graph = sparse.csr_array((np.ones(len(to)), to, indptr), shape=(S + 1, S + 1))
+    reached = np.zeros(S + 1, dtype=bool)
+    reached[breadth_first_order(graph, S, return_predecessors=False)] = True
+    return reached[:S]
 
 
 @compiled
@@ -196,7 +184,10 @@ def differences(rows, owner, loss, o, h, delta, size):
     """
     for k in range(len(o)):
         for i in range(np.uint64(o.shape[1])):
-            s = owner[i]
-            total, scale = change(rows, i, h[k], h[k, s])
-            delta[k, i] = o[k, i] + total - loss[i] * h[k, s]
-            size[k, i] = scale + abs(loss[i] * h[k, s])
+            here, total, scale = h[k, owner[i]], 0.0, 0.0
+            for e in range(rows.indptr[i], rows.indptr[i + ONE]):
+                term = rows.prob[e] * (h[k, rows.successors[e]] - here)
+                total += term
+                scale += abs(term)
+            delta[k, i] = o[k, i] + total - loss[i] * here
+            size[k, i] = scale + abs(loss[i] * here)

@@ -6,7 +6,6 @@ The operators of `step` are written on these *primitives*, and a form of rows is
     expect   x + sum_i p_i V[s_i], added up in the order of the row, beginning with x; `expect2` for two signals at once
     at_most  a number no smaller than `expect` that costs less, where there is one
     push     out[s_i] += mass p_i
-    change   sum_i p_i (V[s_i] - v), and the size of what is added up; for rows of arrays only
     prepare  what a form must know of V before its rows are asked for; most need nothing
 
 The order of additions is part of the contract: results do not change in the last bit when a caller changes its form.
@@ -49,11 +48,6 @@ def at_most(rows, row, V, x):
 @primitive
 def push(rows, row, mass, out):
     """Add mass p_i to out[s_i]."""
-
-
-@primitive
-def change(rows, row, V, v):
-    """sum_i p_i (V[s_i] - v), and the sum of the magnitudes; nearly equal large numbers are not subtracted."""
 
 
 @primitive
@@ -111,16 +105,6 @@ def _array_expect2(rows, row, X, k, x, y):
 def _array_push(rows, row, mass, out):
     for i in range(rows.indptr[row], rows.indptr[row + ONE]):
         out[rows.successors[i]] += mass * rows.prob[i]
-
-
-@change.of(Rows)
-def _array_change(rows, row, V, v):
-    total, size = 0.0, 0.0
-    for i in range(rows.indptr[row], rows.indptr[row + ONE]):
-        term = rows.prob[i] * (V[rows.successors[i]] - v)
-        total += term
-        size += abs(term)
-    return total, size
 
 
 # -- No rows at all: a step function ----------------------------------------------------------------------------------

@@ -13,12 +13,10 @@ from contextlib import suppress
 import numpy as np
 
 from cmdpkit.exact.stationary.parts import (
-    DENSE,
     DIRECT_STATES,
     ELIMINATION,
     EPS,
     IMPROVEMENTS,
-    STUBBORN,
     Methods,
     PolicyValues,
     Profile,
@@ -27,7 +25,6 @@ from cmdpkit.exact.stationary.parts import (
     TooLong,
     by_elimination,
     combined,
-    eliminated,
     longest,
 )
 from cmdpkit.exact.stationary.pricing import QUICK, Step, longest_of_better
@@ -56,8 +53,6 @@ def profiled(
     d = np.maximum.reduceat(size.sum(axis=0), part.rows.firsts) + 1e-30
     if not part.uniform:  # a profile that is small against what follows it could not be checked
         d += FAINT * longest(part, policy, d)[0]
-    if policy.profile is not None:
-        d = np.maximum(d, policy.profile.d)
     if over is not None:
         d = np.maximum(d, over / EPS)
     omega = longest(part, policy, d)[1]
@@ -75,14 +70,23 @@ def certify(part: ScaledPart, before: PolicyValues, choice: IntArray, weights: F
         before = profiled(part, before._replace(choice=choice), weights)
         choice = before.choice
     found = by_elimination(part, before, choice, weights)
-    values, error, pivot = _proved(part, found)
+    values, error = _proved(part, found)
     return PolicyValues(
-        found.choice, values, error, found.Y, found.level, ELIMINATION, pivot, before.bound, before.pad, before.profile
+        found.choice,
+        values,
+        error,
+        found.Y,
+        found.level,
+        ELIMINATION,
+        found.pivot,
+        before.bound,
+        before.pad,
+        before.profile,
     )
 
 
-def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray, int]:
-    """Values [K] and their error, which is the value of what is wrong in every state, and the pivot from now on.
+def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray]:
+    """Values [K] and their error, which is the value of what is wrong in every state.
 
     Totals are counted from that of one state, which counts as if it were paid at the exit. Otherwise the rounding
     of a large total would hide what is wrong in a single step.
@@ -92,11 +96,12 @@ def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray, in
     if not part.uniform:
         offset = Y[pivot].copy()
         x = chain.x - lost * offset
-        Y = eliminated(part, chain, choice, x, pivot)[1]
+        Y = found.system.values(x)[1]
     wrong = _residual(part, found, x, Y, found.level) + 2 * EPS * (np.abs(chain.x) + lost * np.abs(offset)) + 1e-40
     if not part.uniform:  # what is small against what follows it could not be checked
-        wrong += FAINT * eliminated(part, chain, choice, wrong, pivot)[1]
-    level, W, pivot = eliminated(part, chain, choice, np.hstack((wrong, np.abs(chain.x))), pivot)
+        wrong += FAINT * found.system.values(wrong)[1]
+    added = chain.x - chain.x[pivot] if part.uniform else chain.x  # by the elimination
+    level, W = found.system.values(np.hstack((wrong, np.abs(added))))
     wide, size, level, W = level[K:], W[:, K:], level[:K], W[:, :K]
     left = _residual(part, found, wrong, W, level, signed=True)
     error = part.alpha * part.from_start(W)
@@ -109,11 +114,11 @@ def _proved(part: ScaledPart, found: Solved) -> tuple[FloatArray, FloatArray, in
     paid = found.level + offset * mass
     values = part.alpha * part.from_start(Y) + paid
     error = np.where(np.isfinite(error), np.abs(error), np.inf)
-    if part.S <= DENSE:  # values count from those of the pivot, with two subtractions
-        whole = part.alpha * part.from_start(np.abs(size)) + 3 * wide + 2 * part.alpha * mass * size[pivot]
-        error = np.minimum(error, elimination_error(part.S) * whole)
+    # Values count from those of the pivot, with two subtractions.
+    whole = part.alpha * part.from_start(np.abs(size)) + 3 * wide + 2 * part.alpha * mass * size[pivot]
+    error = np.minimum(error, elimination_error(part.S, found.system.width) * whole)
     rounding = part.start_roundings * EPS * (part.alpha * part.from_start(np.abs(Y)) + np.abs(paid))
-    return values, error * ROUND_UP + rounding, pivot
+    return values, error * ROUND_UP + rounding
 
 
 def _residual(
@@ -128,13 +133,17 @@ def _residual(
     return np.asarray((off if signed else np.abs(off)) + noise)
 
 
-def elimination_error(S: int) -> float:
+def elimination_error(S: int, width: int) -> float:
     """Error of a value from elimination without subtraction in a chain of S states, as a share of what it returned.
 
-    It is of the absolute signal. k roundings change a number by a share g = k u / (1 - k u) at most, products of
-    roundings included. The number that is returned may be too small by this share itself, hence g / (1 - g).
+    States are at most `width` apart from their neighbours in the order of elimination. The share is of the absolute
+    signal. k roundings change a number by a share g = k u / (1 - k u) at most, products of roundings included. The
+    number that is returned may be too small by this share itself, hence g / (1 - g).
     """
-    k = sum((2 * n + 2) * (n + 3) for n in range(1, S + 1))
+    m = min(S, width + 1)
+    k = m * (m + 1) * (2 * m + 1) // 3 + 4 * m * (m + 1) + 6 * m  # the sum of (2n + 2) (n + 3) for n up to m
+    if m < S:
+        k += (S - m) * (2 * m + 2) * (m + 3) + 2 * (S + 3)
     return k * ROUNDOFF / (1 - 2 * k * ROUNDOFF)
 
 
@@ -173,7 +182,7 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
     o, upper, scale = combined(weights, part.X), np.inf, float(np.abs(weights).sum())
     if not np.isfinite(policy.error).all():
         policy = certify(part, policy, policy.choice, weights)
-    for _ in range(min(IMPROVEMENTS, STUBBORN + part.S + 1)):
+    for _ in range(part.S + IMPROVEMENTS):
         step = improve(part, policy, weights, o)
         upper = min(upper, step.bound)
         lack = upper - float(weights @ policy.values) + float(np.abs(weights) @ policy.error)
@@ -196,17 +205,11 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
     return policy._replace(bound=upper, pad=step.pad)
 
 
-def _certify(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: float, weights: FloatArray) -> PolicyValues:
-    del tol  # values are always as exact as they can be
-    return certify(part, before, choice, weights)
-
-
-def _price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: float, accuracy: float) -> PolicyValues:
-    del accuracy  # likewise
-    return price(part, policy, weights, slack)
-
-
-CAREFUL = Methods(True, _certify, _price)
+CAREFUL = Methods(  # values are always as exact as they can be, whatever is asked for
+    True,
+    lambda part, before, choice, tol, weights: certify(part, before, choice, weights),
+    lambda part, policy, weights, slack, accuracy: price(part, policy, weights, slack),
+)
 
 
 def methods_for(S: int) -> Methods:

@@ -29,19 +29,17 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.stationary.problem import ComponentRows, marked, walk_to
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.operators.chain_systems import DAMPING, eliminate_whole, krylov
+from cmdpkit.operators.chain_systems import DAMPING, NOTHING, krylov
 from cmdpkit.operators.chains import Chain, closed_classes, within
 from cmdpkit.operators.row_lists import Followed, differences, followed, matrix_of
 
 EPS = float(np.finfo(float).eps)
 EXACT = 1e-15  # accuracy of values that counts as exact
 DIRECT_STATES = 64  # up to so many states, policies are evaluated carefully from the start
-DENSE = 400  # up to so many states, elimination works on a full matrix
-PRODUCTS = 400  # matrix products of one Krylov solve
+DENSE = 400  # up to so many states, care is taken wherever rounding matters
 RARE = 4  # a pivot is visited seldom if it takes this many times the number of states to come back to it
-IMPROVEMENTS = 1_000  # of the policy in one pricing, at most
+IMPROVEMENTS = 50  # beyond the number of states after which policies only follow each other in a circle
 LONGEST = 1e12  # steps in expectation until absorption, beyond which a bound would say nothing
-STUBBORN = 50  # improvements beyond the number of states after which policies only follow each other in a circle
 
 UNTRIED, SWEEPS, ELIMINATION = range(3)  # how policies are evaluated: no policy was yet, by sweeps, by elimination
 
@@ -229,7 +227,12 @@ class Solved(NamedTuple):
     chain: Followed
     level: FloatArray  # [K]
     Y: FloatArray  # [S, K]
-    pivot: int
+    system: Chain  # the same chain, ready for other signals
+
+    @property
+    def pivot(self) -> int:
+        """A state that is visited, from whose value others are counted."""
+        return self.system.pivot
 
 
 def by_elimination(part: ScaledPart, before: PolicyValues, choice: IntArray, weights: FloatArray) -> Solved:
@@ -238,54 +241,36 @@ def by_elimination(part: ScaledPart, before: PolicyValues, choice: IntArray, wei
     For averages all states walk to the recurrent class that is best at the weights [K].
     """
     chain, pivot = part.chain(choice), before.pivot
+    P = matrix_of(chain.rows, part.S)
     if part.kind == "average":
-        walking, pivot = connected(part, chain, choice, pivot, weights)
+        walking, pivot = connected(part, P, chain.x, choice, pivot, weights)
         if walking is not choice:
             choice, chain = walking, part.chain(walking)
-    level, Y, pivot = eliminated(part, chain, choice, chain.x, pivot)
+            P = matrix_of(chain.rows, part.S)
+    system = eliminated(part, P, choice, pivot)
+    level, Y = system.values(chain.x)
     if not np.isfinite(Y).all():
         level, Y = before.level, before.Y
-    return Solved(choice, chain, level, Y, pivot)
+    return Solved(choice, chain, level, Y, system)
 
 
-def eliminated(
-    part: ScaledPart, chain: Followed, choice: IntArray, x: FloatArray, pivot: int
-) -> tuple[FloatArray, FloatArray, int]:
-    """level and Y of a policy for signals x [S, n], by elimination, and the pivot for the next time."""
-    P, loss, S = matrix_of(chain.rows, part.S), part.rows.exits[choice], part.S
-    if S > DENSE:
-        gamma = 1 - part.alpha if part.uniform else 1.0
-        exits = None if part.uniform else loss
-        solved = Chain(P / gamma, gamma, bordered=part.uniform, pivot=pivot, exits=exits, work=0.0)
-        if part.kind == "average":  # values count from those of a pivot, which therefore must not be visited seldom
-            visits = solved.flow(np.zeros(S), 1.0)
-            if visits[pivot] * RARE * S < 1.0:
-                pivot = int(visits.argmax())
-                solved = Chain(P, pivot=pivot, work=0.0)
-        level, Y = solved.values(x)
-        return np.asarray(level, dtype=float), np.ascontiguousarray(Y), pivot
-    dense, level, Y, values = P.toarray(), np.zeros(x.shape[1]), np.zeros(x.shape), np.zeros(x.shape)
-    for _ in range(2):  # a second time if the pivot turns out to be visited seldom
-        order = np.arange(S)
-        order[0], order[pivot] = pivot, 0
-        permuted = (dense[np.ix_(order, order)], loss[order], x[order])
-        back, most = eliminate_whole(*permuted, np.zeros(S), values, level, part.uniform)
-        Y[order] = values
-        if not part.uniform or back <= RARE * S:
-            break
-        pivot = int(order[most])
-    return level, Y, pivot
+def eliminated(part: ScaledPart, P: Any, choice: IntArray, pivot: int) -> Chain:
+    """The chain P [S, S] of a policy, ready for elimination, with the same pivot if that is not visited seldom."""
+    given: dict[str, Any] = {"bordered": part.uniform, "exits": part.rows.exits[choice], "work": 0.0}
+    chain = Chain(P, pivot=pivot, **given)
+    if part.uniform and chain.cycle > RARE * part.S:  # values count from those of the pivot
+        chain = Chain(P, pivot=chain.most_visited, **given)
+    return chain
 
 
 def connected(
-    part: ScaledPart, chain: Followed, choice: IntArray, pivot: int, weights: FloatArray
+    part: ScaledPart, P: Any, x: FloatArray, choice: IntArray, pivot: int, weights: FloatArray
 ) -> tuple[IntArray, int]:
     """A choice of rows with which all states walk to its best recurrent class, and a pivot that is in it."""
-    P = matrix_of(chain.rows, part.S)
     classes = closed_classes(P)
     if len(classes) == 1:
         return choice, pivot if (classes[0] == pivot).any() else int(classes[0][0])
-    gains = [float(Chain(within(P, x)).values(chain.x[x])[0] @ weights) for x in classes]
+    gains = [float(Chain(within(P, c)).values(x[c])[0] @ weights) for c in classes]
     target = marked(part.S, classes[int(np.argmax(gains))])
     lost = marked(part.S, np.concatenate([c for c in classes if not target[c[0]]]))
     chosen = ComponentRows.of(P, np.arange(part.S), choice)
@@ -295,14 +280,15 @@ def connected(
 
 def by_krylov(part: ScaledPart, chain: Followed, Y: FloatArray, tol: float) -> bool:
     """Bring Y [S, K] to residuals of at most tol; False if that fails."""
-    work, ref = np.zeros((6, part.S)), 0 if part.uniform else -1
+    work = np.zeros((6, part.S))
+    left, right = (np.ones(part.S), np.ones(1)) if part.uniform else (NOTHING, NOTHING)
     solved = True
     for k in range(part.K):
         y, x = np.ascontiguousarray(Y[:, k]), np.ascontiguousarray(chain.x[:, k])
         if part.uniform:
             y -= y[0]
         least = 4 * EPS * (float(np.abs(y).max()) + float(np.abs(x).max()))
-        solved &= bool(krylov(chain.rows, x, ref, y, work, max(0.5 * tol, least), PRODUCTS))
+        solved &= bool(krylov(chain.rows, x, left, right, y, work, max(0.5 * tol, least)))
         if np.isfinite(y).all():
             Y[:, k] = y - y[0] if part.uniform else y
     return solved
@@ -316,7 +302,7 @@ def longest(part: ScaledPart, policy: PolicyValues, d: FloatArray) -> tuple[Floa
     x = d[part.rows.owner]
     other = part.with_signals(x[None])
     now = unevaluated(other, policy.choice, policy.method, policy.pivot)
-    for rounds in range(IMPROVEMENTS):
+    for _ in range(part.S + IMPROVEMENTS):
         now = _long(other, now)
         W = now.Y[:, 0]
         (delta,), (size,) = part.changes(x[None], W[None])
@@ -329,7 +315,7 @@ def longest(part: ScaledPart, policy: PolicyValues, d: FloatArray) -> tuple[Floa
             bound = start / (1 - theta) if theta < 1 else np.inf
         over = delta - now.level[0]
         more = over > np.maximum(4 * noise, 0.0 if part.uniform else 0.1 * x)
-        if not more.any() or rounds > STUBBORN + part.S:
+        if not more.any():
             break
         better = np.where(more, over, -np.inf)
         better[now.choice] = 0.0

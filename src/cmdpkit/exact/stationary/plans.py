@@ -22,9 +22,8 @@ from cmdpkit.exact.stationary.parts import (
 )
 from cmdpkit.exact.stationary.pricing import FACTORED, rounding
 from cmdpkit.exact.stationary.problem import ComponentRows, policy_rows, walking, whole_policy
-from cmdpkit.exact.stationary.vertex import Flows, Search, Vertex, by_values, vertex
+from cmdpkit.exact.stationary.vertex import AGREES, Flows, Search, Vertex, by_values, vertex
 from cmdpkit.model.policy import Mixture, Policy
-from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import long_run_shares, within
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from cmdpkit.exact.stationary.sources import Stationary
 
 TIGHTENINGS = 5  # times that bounds are tightened where a bridged policy misses them by rounding
-AGREES = FEASIBLE / 4  # a stationary policy that comes this near (scaled) to a mixture takes its place
 APART = 1e-9  # share of an occupancy that may get lost when its columns become one policy
 
 DRAWN = (

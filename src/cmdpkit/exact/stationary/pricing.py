@@ -23,14 +23,13 @@ from cmdpkit.exact.stationary.parts import (
     combined,
 )
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.operators.chains import BLOCK
 from cmdpkit.operators.row_lists import Followed, improve_rows
 from cmdpkit.operators.steps import sweeps
 
 FACTORED = 20_000  # states up to which elimination is tried where sweeps and Krylov methods are too slow
 TRY, SLOW = 5, 0.7  # after TRY sweeps a Krylov method takes over if the error falls by less than SLOW in each
-FAR = 20  # sweeps of that kind that would still be made
 MAX_SWEEPS = 200_000  # of one policy
-BLOCK = 25  # sweeps between two looks at the rounding
 
 
 class Step(NamedTuple):
@@ -70,8 +69,7 @@ def evaluate(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: floa
         if width <= goal or (width < 64 * floor and width > 0.9 * last) or done > MAX_SWEEPS:
             return _known(before, choice, swept, swept.Y, SWEEPS, before.pivot)._replace(chain=chain)
         Y, Z, last = swept.Z, swept.Y, width
-        slow = done == TRY and swept.ratio >= SLOW and swept.ratio**FAR * width > tol
-        if slow or done // 100 > (done - swept.sweeps) // 100:
+        if (done == TRY and swept.ratio >= SLOW) or done // 100 > (done - swept.sweeps) // 100:
             solved = by_krylov(part, chain, Y, goal / _omega(part, Y))
             if solved or part.S > FACTORED:
                 continue
@@ -160,7 +158,7 @@ def price(part: ScaledPart, policy: PolicyValues, weights: FloatArray, slack: fl
     elif not np.isfinite(policy.error).all():
         policy = evaluate(part, policy, policy.choice, 0.05, weights)
     last = np.inf
-    for _ in range(IMPROVEMENTS):
+    for _ in range(part.S + IMPROVEMENTS):
         error = float(np.abs(weights) @ policy.error)
         step = improve(part, policy, weights, o)
         upper = min(upper, step.bound)

@@ -26,9 +26,9 @@ from cmdpkit.operators.row_lists import (
     entries_of,
     joined,
     lengths,
-    mark_reached,
     matrix_of,
     normalised,
+    reached_from,
     rows_of,
     selected,
 )
@@ -240,8 +240,7 @@ def problem_of(arrays: Arrays) -> StationaryProblem:
     S, A = arrays.allowed.shape
     whole = _rows(arrays)
     signals = np.concatenate((arrays.r.reshape(1, S * A), arrays.g.reshape(len(arrays.g), S * A)))
-    keep = arrays.mu > 0  # and then all states that some policy reaches
-    mark_reached(whole.rows, whole.first, keep)
+    keep = reached_from(whole.rows, whole.first, arrays.mu > 0)
     if arrays.kind == "total":
         keep &= ~absorbing(whole, signals[:, whole.pair])
     states = np.flatnonzero(keep)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.exact.columns import Found, Parts, PolicyColumn, Units
+from cmdpkit.exact.columns import CONVERGED_GAP, Found, Parts, PolicyColumn, Units
 from cmdpkit.exact.stationary import plans
 from cmdpkit.exact.stationary.careful import CAREFUL, methods_for, profiled
 from cmdpkit.exact.stationary.multichain import (
@@ -38,7 +38,6 @@ from cmdpkit.exact.stationary.problem import (
     policy_rows,
     problem_of,
 )
-from cmdpkit.exact.stationary.vertex import Vertex
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import FEASIBLE, ROUNDOFF
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
@@ -49,7 +48,6 @@ ALLOWED = (100, 20)  # roundings that a tolerance makes room for: so many, and s
 UNKNOWN = 1e-6  # rounding beyond this share of the largest values means that they are not known
 WIDER = 8  # up to so many times as much room for rounding where a signal has hardly any range
 KNOWN = 0.02  # share of a signal's range up to which the range is known
-ALONE = 1e-12  # slack of pricing where there are no bounds
 LEAN = (1e-8, 1e-13)  # weights of the reward where only utilities are asked for, if a policy need not be absorbed
 FEW = 100  # policies that are evaluated for a range, if a policy need not be absorbed
 BEYOND = 10.0  # policies are left out whose reward is this many times worse than the best known, if it is not
@@ -322,7 +320,8 @@ class Stationary:
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """The bound, and the policy that comes within slack of it as one column."""
         if not self.N:
-            upper = self._upper(weights, max(slack, ALONE), max(slack, ALONE))
+            slack = max(slack, CONVERGED_GAP)
+            upper = self._upper(weights, slack, slack)
             if self._is_wide(upper):
                 upper = min(upper, self._upper(weights, 0.0, EXACT))
             if self._is_wide(upper) and not self.methods.careful and self.rows.S <= FACTORED:
@@ -361,14 +360,6 @@ class Stationary:
     def policy(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> Found:
         """A stationary policy as good as the mixture `parts`, which meets rho (scaled), or whatever comes near it."""
         return plans.policy_of(self, parts, proof, rho)
-
-    def plans(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> plans.Plans:
-        """The same as probabilities of rows."""
-        return plans.plans_of(self, parts, proof, rho)
-
-    def extreme_point(self, parts: Parts, proof: PolicyColumn, rho: FloatArray) -> Vertex:
-        """An extreme point as good as the mixture `parts`, which meets rho (scaled), perhaps with several classes."""
-        return plans.extreme_point(self, parts, proof, rho)
 
 
 def _coarse(X: FloatArray, kind: str, factor: float) -> SignalUnits:

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from cmdpkit.exact.stationary.parts import Methods, PolicyValues, ScaledPart, advantages, with_values
 from cmdpkit.exact.stationary.problem import ComponentRows, marked
 from cmdpkit.exact.vertex import null_vector
-from cmdpkit.model.tolerances import NEGLIGIBLE
+from cmdpkit.model.tolerances import FEASIBLE, NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import Chain, closed_classes, within
 
 TIGHT = 1e-9  # a utility within this of its threshold (scaled) is binding
 DEPENDENT = 1e-11  # directions are dependent if a singular value of their effects is at most this
-ROUNDS = 10_000  # moves at most; each ends one extra action or class, so that fewer are enough
-WORSE = 1e-11  # a policy whose scaled value lacks more than this against the mixture is not the one looked for
+AGREES = FEASIBLE / 4  # a policy that comes this near (scaled) to a mixture takes its place
 
 
 class _Class(NamedTuple):
@@ -118,7 +117,7 @@ def vertex(flows: Flows, parts: Parts, g: FloatArray, rho: FloatArray, lam: Floa
         p[np.isin(flows.rows.owner, flows.rows.owner[rows])] = 0.0
         p[rows] = 1.0
     kept = 1.0
-    for _ in range(ROUNDS):
+    for _ in range(len(q) + len(rho)):  # each move ends an extra action or class, or makes a constraint binding
         p = _policy(flows.rows, q, p)
         classes, share = flows.classes(p, q)
         if not classes:
@@ -268,7 +267,7 @@ def _between(search: Search, one: IntArray, other: IntArray, rho: float) -> Floa
     mixed = (rho - first[1]) / (last[1] - first[1])
     lacks = first[0] + mixed * (last[0] - first[0]) - under.values[0] - share * (over.values[0] - under.values[0])
     ratio = -loss[1] / gain[1] if gain[1] != 0 else -1.0
-    if not (ratio > 0 and 0 <= share <= 1 and lacks <= WORSE):
+    if not (ratio > 0 and 0 <= share <= 1 and lacks <= AGREES):
         return None
     probability = share * ratio / (1 - share + share * ratio)
     p = search.part.rows.taking(below)
@@ -301,5 +300,5 @@ def _shifted(
     p = search.part.rows.taking(base)
     p[extra] = moved / visits[spot]
     np.subtract.at(p, base[owner[extra]], p[extra])
-    good = (p >= 0).all() and reached[0] >= mixed - WORSE and (reached[1:] >= rho - WORSE).all()
+    good = (p >= 0).all() and reached[0] >= mixed - AGREES and (reached[1:] >= rho - AGREES).all()
     return p if good else None
