@@ -49,7 +49,7 @@ from cmdpkit.model.tolerances import MOST_FREEDOM, NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 from cmdpkit.operators.chains import Chain, chain_of, closed_classes, stationary_occupancy
 from cmdpkit.operators.policies import action_values, flow
-from cmdpkit.operators.row_lists import mark_reached, rows_of
+from cmdpkit.operators.row_lists import reached_from, rows_of
 
 
 class Total(NamedTuple):
@@ -322,6 +322,4 @@ def _relative_values(cmdp: CMDP, pi: FloatArray, x: FloatArray) -> FloatArray:
 
 def _reached(P: Any, mu: FloatArray) -> IntArray:
     """The states that a chain P can be in when it starts from mu."""
-    reached = mu > 0
-    mark_reached(rows_of(P), np.arange(len(mu) + 1, dtype=np.uint64), reached)
-    return np.flatnonzero(reached)
+    return np.flatnonzero(reached_from(rows_of(P > 0), np.arange(len(mu) + 1, dtype=np.uint64), mu > 0))
