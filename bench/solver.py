@@ -183,15 +183,15 @@ def fastest(*runs: Callable[[], object], times: int) -> list[float]:
 
 def report_reading(cmdp: ck.CMDP) -> None:
     """Nanoseconds per nonzero and step of an induction on one thread, beside reading its arrays once."""
-    c, induction = cmdp.compact, Induction(cmdp, threads=1)
+    c, kernel, induction = cmdp.compact, cmdp.kernel, Induction(cmdp, threads=1)
     objective = c.r + c.g[0]
     seconds = fastest(
         lambda: induction.best(objective),
-        lambda: _read(c.indptr, c.successors, c.prob, objective),
+        lambda: _read(kernel.indptr, kernel.successors, kernel.prob, objective),
         times=READINGS,
     )
     steps = np.array([cmdp.H - 1, 1])  # nothing follows the last step
-    best, read = 1e9 * np.array(seconds) / (cmdp.kernel.nonzeros * steps)
+    best, read = 1e9 * np.array(seconds) / (kernel.nonzeros * steps)
     print(
         f"  one thread, per nonzero and step: choosing and evaluating {best:.2f} ns, reading all arrays once "
         f"{read:.2f} ns: {best / read:.1f} times reading",

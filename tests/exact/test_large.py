@@ -78,7 +78,7 @@ def random_model(kind: str, N: int, g: int, judged: dict, tight: float | None = 
     arrays = made([0.0] * N).arrays()
     free = ck.solve(arrays.reformulated(g=arrays.compact.g[:0], constraints=())).policy
     rng = np.random.default_rng([N, g])
-    other = ck.Policy.of(arrays, np.array([rng.choice(np.flatnonzero(row)) for row in arrays.actions[0]]))
+    other = ck.Policy.of(arrays, np.eye(A)[[rng.choice(np.flatnonzero(row)) for row in arrays.actions[0]]])
     ends = [arrays.signs * ck.evaluate(arrays, policy).w for policy in (free, other)]
     if tight is not None:
         return made(ends[1] - tight * np.abs(ends[0] - ends[1]))

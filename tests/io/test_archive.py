@@ -44,9 +44,9 @@ def arrays(**changes: Any) -> dict[str, bytes]:
     header |= changes.pop("says", {})
     members = {
         "header": saved(np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)),
-        "indptr": saved(c.indptr),
-        "successors": saved(c.successors),
-        "prob": saved(c.prob),
+        "indptr": saved(cmdp.kernel.indptr),
+        "successors": saved(cmdp.kernel.successors),
+        "prob": saved(cmdp.kernel.prob),
         "r": saved(c.r),
         "signals": saved(c.g),
         "actions": saved(c.allowed),

@@ -196,12 +196,12 @@ def test_broken_choices_are_refused_with_their_place(choice, where, p, message):
     [
         ("as it is", None),
         ("percent", None),
-        ("NULL", r"\*.csv:\d+: row: 'state': unknown state ''"),
-        ("twice", r"\*.csv:(\d+): row: step, state and action are those of line"),
+        ("NULL", r"\*.csv:\d+: state is '', expected a name"),
+        ("twice", r"\*.csv:\d+: step, state and action are those of line \d+; leave one of them out"),
         ("missing", r"\*.csv:\d+: head: \d+ rows are announced, but the file has"),
         ("above one", r"\*.csv:\d+: decision at step 2 in state '1e3': the probabilities sum to"),
-        ("sign", r"\*.csv:\d+: (row: 'probability'|decision at step 2 in state '1e3')"),
-        ("cell", r"\*.csv:\d+: row: has 5 cells, expected 4"),
+        ("sign", r"\*.csv:\d+: probability is -0.5, expected at least 0"),
+        ("cell", r"\*.csv:\d+: has 5 cells, expected 4: step, state, action, probability"),
         ("quote", r"\*.csv:\d+: not valid CSV"),
     ],
 )
