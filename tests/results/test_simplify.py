@@ -44,10 +44,10 @@ def enumerated(cmdp: ck.CMDP, least: float) -> tuple[int, int] | None:
     H, S = cmdp.n_steps, cmdp.S
     found = []
     for flat in itertools.product(range(2), repeat=H * S):
-        rows = [flat[h * S : (h + 1) * S] for h in range(H)]
+        rows = [list(flat[h * S : (h + 1) * S]) for h in range(H)]
         phases = [key for key, _ in itertools.groupby(rows)]
         changes = sum(sum(x != y for x, y in itertools.pairwise(rule)) for rule in phases)
-        v, w = ck.evaluate(cmdp, ck.Policy.of(cmdp, np.array(rows) if H > 1 else np.array(rows[0])))
+        v, w = ck.evaluate(cmdp, ck.Policy.of(cmdp, np.eye(2)[rows if H > 1 else rows[0]]))
         if v >= least and (cmdp.signs * w >= cmdp.rho).all():
             found.append((len(phases), changes))
     return min(found, default=None)
@@ -112,7 +112,7 @@ def rarely_drawn(seed: int) -> ck.CMDP:
     P, r, g = rng.dirichlet(np.ones(S), (S, 2)), rng.random((S, 2)), rng.random((S, 2))
     cmdp = ck.CMDP(P, r, constraints=[ck.at_least("use", 0.0, g)], horizon=H)
     tables = (np.array(flat).reshape(H, S) for flat in itertools.product(range(2), repeat=H * S))
-    totals = [(v, float(w[0])) for v, w in (ck.evaluate(cmdp, ck.Policy.of(cmdp, x)) for x in tables)]
+    totals = [(v, float(w[0])) for v, w in (ck.evaluate(cmdp, ck.Policy.of(cmdp, np.eye(2)[x])) for x in tables)]
     price = rng.uniform(0.2, 1.5)
     w = max(totals, key=lambda x: x[0] + price * x[1])[1]
     return cmdp.with_bounds(use=w + 10 ** rng.uniform(-6, -4))
