@@ -29,6 +29,7 @@ from cmdpkit.operators.steps import sweeps
 
 FACTORED = 20_000  # states up to which elimination is tried where sweeps and Krylov methods are too slow
 TRY, SLOW = 5, 0.7  # after TRY sweeps a Krylov method takes over if the error falls by less than SLOW in each
+FAR = 20  # sweeps of that kind that would still be made; without this limit a solve of a board takes a fifth longer
 MAX_SWEEPS = 200_000  # of one policy
 
 
@@ -69,7 +70,8 @@ def evaluate(part: ScaledPart, before: PolicyValues, choice: IntArray, tol: floa
         if width <= goal or (width < 64 * floor and width > 0.9 * last) or done > MAX_SWEEPS:
             return _known(before, choice, swept, swept.Y, SWEEPS, before.pivot)._replace(chain=chain)
         Y, Z, last = swept.Z, swept.Y, width
-        if (done == TRY and swept.ratio >= SLOW) or done // 100 > (done - swept.sweeps) // 100:
+        slow = done == TRY and swept.ratio >= SLOW and swept.ratio**FAR * width > tol
+        if slow or done // 100 > (done - swept.sweeps) // 100:
             solved = by_krylov(part, chain, Y, goal / _omega(part, Y))
             if solved or part.S > FACTORED:
                 continue
