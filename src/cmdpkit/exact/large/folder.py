@@ -149,7 +149,7 @@ class Folder:
 
 
 def digest_of(sweeps: Sweeps) -> str:
-    """What tells solves apart: sizes, bounds, criterion, and what the functions return for some hundred states."""
+    """A digest of a solve: sizes, bounds, criterion, and outcomes of the functions in some hundred states."""
     model = sweeps.model
     picked = np.unique(np.linspace(0, model.S - 1, LOOKED_AT).astype(np.int64)).tolist()
     parts: list[Any] = [repr(model), sorted(model.start.items()), [c.bound_on_total for c in model.constraints]]

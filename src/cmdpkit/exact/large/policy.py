@@ -29,15 +29,15 @@ from cmdpkit.model.validate import Name, is_int
 from cmdpkit.operators.steps import Threads
 
 EXACT = 0.05  # share of the gap that errors of a policy's values may take, in units
-ROUNDED = 1 / 16  # share of a tolerance by which one policy may miss what the mixture meets, because of rounding
-MOST_MISSED = 0.4  # the same if no program comes closer; the mixture may miss a bound by the rest
-ROUNDS = 16  # linear programs that are tried
-UNLINKED = 6  # of these, in which visits are those of the policy before
+ROUNDED = 1 / 16  # share of a tolerance by which rounding may let one policy miss a threshold that the mixture meets
+MOST_MISSED = 0.4  # the same share if no program comes closer; the mixture itself may miss by the rest
+ROUNDS = 16  # most linear programs in a search for one policy
+UNLINKED = 6  # number of first programs that take the visits of the policy before, without their change
 MOST_LINKED = 2 * 10**6  # pairs times states up to which the change of visits is found
 SHARPER = 0.1  # from one program to the next, errors shrink to this share
-MAGNIFICATION = 1e3  # of the programs' rows, as HiGHS takes no tolerance below 1e-10
-FAR_ENOUGH = 1e-3  # discounted visits end when this share is left, unless the changes of visits are found
-MOST_PASSES = 2_000, 20_000  # of discounted visits, without these changes and with them
+MAGNIFICATION = 1e3  # factor of the rows of a program, because HiGHS takes no tolerance below 1e-10
+FAR_ENOUGH = 1e-3  # share of discounted visits that may be left out where their changes are not computed
+MOST_PASSES = 2_000, 20_000  # most passes for discounted visits, without their changes and with them
 EVALUATED = 1e-9  # accuracy of `evaluate`, as a share of the largest value
 
 

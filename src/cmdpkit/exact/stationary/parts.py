@@ -38,7 +38,7 @@ EXACT = 1e-15  # accuracy of values that counts as exact
 DIRECT_STATES = 64  # up to so many states, policies are evaluated carefully from the start
 DENSE = 400  # up to so many states, care is taken wherever rounding matters
 RARE = 4  # a pivot is visited seldom if it takes this many times the number of states to come back to it
-IMPROVEMENTS = 50  # beyond the number of states after which policies only follow each other in a circle
+IMPROVEMENTS = 50  # policy iteration is taken to cycle after this many improvements more than there are states
 LONGEST = 1e12  # steps in expectation until absorption, beyond which a bound would say nothing
 
 UNTRIED, SWEEPS, ELIMINATION = range(3)  # how policies are evaluated: no policy was yet, by sweeps, by elimination

@@ -29,7 +29,7 @@ from cmdpkit.operators.steps import sweeps
 
 FACTORED = 20_000  # states up to which elimination is tried where sweeps and Krylov methods are too slow
 TRY, SLOW = 5, 0.7  # after TRY sweeps a Krylov method takes over if the error falls by less than SLOW in each
-FAR = 20  # sweeps of that kind that would still be made; without this limit a solve of a board takes a fifth longer
+FAR = 20  # a Krylov method takes over only if more sweeps than this would be left; boards are solved a fifth faster
 MAX_SWEEPS = 200_000  # of one policy
 
 
