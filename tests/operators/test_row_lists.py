@@ -12,7 +12,6 @@ from cmdpkit.operators.row_lists import (
     joined,
     lengths,
     matrix_of,
-    normalised,
     reached_from,
     rows_of,
     selected,
@@ -35,8 +34,6 @@ def test_rows_become_matrices_and_come_back(seed):
     P, rows, _ = listed(seed)
     assert (matrix_of(rows, S).toarray() == P).all()
     assert (lengths(rows) == (P > 0).sum(axis=1)).all()
-    halves = rows._replace(prob=rows.prob / 2)
-    assert (matrix_of(normalised(halves), S).toarray() == P).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -51,6 +48,9 @@ def test_a_selection_has_the_rows_asked_for_and_what_they_lose(seed):
     assert (matrix_of(found.rows, len(states)).toarray() == P[kept][:, states]).all()
     assert (found.lost == 1 - P[kept][:, states].sum(axis=1)).all()
     assert np.diff(found.first).tolist() == [(owner[kept] == s).sum() for s in states]
+    left = P[kept][:, states]
+    whole = matrix_of(selected(rows, first, states, wanted, normalised=True).rows, len(states)).toarray()
+    assert (whole == left / np.where(left.any(axis=1), left.sum(axis=1), 1.0)[:, None]).all()
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -34,7 +34,6 @@ from cmdpkit.model.decisions import Decisions, one_hot, undrawn
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, NOTHING_MISSING
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
-from cmdpkit.operators.row_lists import rows_of
 from cmdpkit.operators.rows import expect, prepare, row_of
 from cmdpkit.operators.step import all_drawn, occupy
 from cmdpkit.operators.steps import NO_CHOICE, flow, induction
@@ -74,7 +73,8 @@ def estimated(counts: Counts, A: int) -> Known:
 
 def start_of(mu: FloatArray) -> Rows:
     """A known start distribution [S]."""
-    return rows_of(np.asarray(mu, dtype=float)[None])
+    possible = np.flatnonzero(mu).astype(np.int32)
+    return Rows.of(np.array([0, len(possible)]), possible, np.asarray(mu, dtype=float)[possible], 1, 1)
 
 
 def new_box(counts: Counts, H: int, A: int) -> Box:
@@ -256,8 +256,9 @@ class PairSource:
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """The pair with the largest weights . (v, w), and that value."""
-        pair, objective = self.pair, np.tensordot(weights / self.units, self.x, axes=1)
-        given = self.models, readonly(objective), self._allowed, self._signals, pair
+        pair = self.pair
+        objective = (weights / self.units)[None] @ self.x.reshape(1 + self.N, -1)
+        given = self.models, readonly(objective.reshape(self.x.shape[1:])), self._allowed, self._signals, pair
         call(best_pair, 2 * work_of(self.models, len(pair.policy.choice)), *given)
         largest, values = float(pair.totals[0]), pair.totals[1:] / self.units
         choice = pair.policy.choice.copy()

@@ -180,7 +180,9 @@ def transitions(counts: Counts, T: int, A: int) -> Kernel:
     S, (owner, states, times) = len(counts.starts), entries_of(counts)
     stay = np.flatnonzero(counts.moves == 0)
     rows, successors = np.append(owner, stay), np.append(states, stay // A % S)
-    return Kernel.from_entries((T, S, A), rows, successors, np.append(times / counts.moves[owner], np.ones(len(stay))))
+    prob = np.append(times / counts.moves[owner], np.ones(len(stay)))
+    order = np.lexsort((successors, rows))
+    return Kernel.in_order((T, S, A), rows[order], successors[order], prob[order])
 
 
 def entries_of(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:

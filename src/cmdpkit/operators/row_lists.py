@@ -52,12 +52,6 @@ def entries_of(rows: Rows) -> Entries:
     return Entries(np.repeat(np.arange(len(rows.indptr) - 1), lengths(rows)), rows.successors, rows.prob)
 
 
-def normalised(rows: Rows) -> Rows:
-    """Every row divided by its sum."""
-    row, _, prob = entries_of(rows)
-    return rows._replace(prob=readonly(prob / np.bincount(row, prob, len(rows.indptr) - 1)[row]))
-
-
 def joined(rows: Rows, used: IntArray, weights: FloatArray, owner: IntArray, S: int) -> Rows:
     """One row for each of S states: those of `used` rows that it owns, in rising order, times their weights."""
     length = lengths(rows)[used]
@@ -76,20 +70,26 @@ class Selection(NamedTuple):
     lost: FloatArray  # [R], what they lose to states that were left out
 
 
-def selected(rows: Rows, first: NDArray[np.uint64], states: IntArray, wanted: BoolArray) -> Selection:
-    """The wanted rows of some states, given in rising order, without entries of probability 0."""
+def selected(
+    rows: Rows, first: NDArray[np.uint64], states: IntArray, wanted: BoolArray, *, normalised: bool = False
+) -> Selection:
+    """The wanted rows of some states, given in rising order, without entries of probability 0.
+
+    With ``normalised``, each row is divided by the sum of what is left of it.
+    """
     number = np.full(len(first) - 1, -1, dtype=np.int64)
     number[states] = np.arange(len(states))
     most, entries = len(wanted), len(rows.prob)
     new_first, indptr = np.zeros(len(states) + 1, dtype=np.uint64), np.zeros(most + 1, dtype=np.uint64)
     successors, prob = np.empty(entries, dtype=np.uint32), np.empty(entries)
     kept, lost = np.zeros(most, dtype=np.int64), np.zeros(most)
-    R, n = _select(rows, first, number, readonly(wanted), new_first, indptr, successors, prob, kept, lost)
+    given = rows, first, number, readonly(wanted), normalised
+    R, n = _select(*given, new_first, indptr, successors, prob, kept, lost)
     return Selection(new_first, _rows(indptr[: R + 1], successors[:n], prob[:n]), kept[:R], lost[:R])
 
 
 @compiled
-def _select(rows, first, number, wanted, new_first, indptr, successors, prob, kept, lost):
+def _select(rows, first, number, wanted, normalised, new_first, indptr, successors, prob, kept, lost):
     """Fill the arrays of a `Selection`, and return the numbers of rows and of entries."""
     n, i = 0, 0
     for s in range(len(number)):
@@ -98,13 +98,18 @@ def _select(rows, first, number, wanted, new_first, indptr, successors, prob, ke
         for row in range(first[s], first[s + 1]):
             if not wanted[row]:
                 continue
+            begin, total = n, 0.0
             for e in range(rows.indptr[row], rows.indptr[row + ONE]):
                 t = number[rows.successors[e]]
                 if t < 0:
                     lost[i] += rows.prob[e]
                 elif rows.prob[e] > 0.0:
                     successors[n], prob[n] = t, rows.prob[e]
+                    total += rows.prob[e]
                     n += 1
+            if normalised:
+                for e in range(begin, n):
+                    prob[e] /= total
             kept[i] = row
             i += 1
             indptr[i] = n
@@ -143,8 +148,9 @@ def _gather(rows, X, choice, indptr, successors, prob, x):
 
 def reached_from(rows: Rows, first: NDArray[np.uint64], start: BoolArray) -> BoolArray:
     """[S], the states that can be reached from those in `start` [S]; every entry of a row is a possible step."""
-    begin, ends = np.flatnonzero(start), rows.indptr[first].astype(np.int64)
-    indptr, to = np.append(ends, ends[-1] + len(begin)), np.append(rows.successors.astype(np.int32), begin)
+    begin, index = np.flatnonzero(start), np.int32 if len(rows.prob) + len(start) < 2**31 else np.int64
+    indptr = np.append(rows.indptr[first], len(rows.prob) + len(begin)).astype(index)  # SciPy copies other types
+    to = np.append(rows.successors, begin.astype(np.uint32)).astype(index)
     S = len(start)  # and one more state, from which the search begins
     graph = sparse.csr_array((np.ones(len(to)), to, indptr), shape=(S + 1, S + 1))
     reached = np.zeros(S + 1, dtype=bool)

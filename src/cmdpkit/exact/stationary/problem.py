@@ -27,7 +27,6 @@ from cmdpkit.operators.row_lists import (
     joined,
     lengths,
     matrix_of,
-    normalised,
     reached_from,
     rows_of,
     selected,
@@ -268,8 +267,8 @@ def _rows(arrays: Arrays) -> ComponentRows:
     """All allowed rows of the model. They sum to 1 within the tolerance of the model; here they do up to rounding."""
     S, A = arrays.allowed.shape
     first = A * np.arange(S + 1, dtype=np.uint64)
-    found = selected(arrays.rows, first, np.arange(S), arrays.allowed.reshape(-1))
-    return ComponentRows(found.first, normalised(found.rows), found.kept, np.zeros(len(found.kept)))
+    found = selected(arrays.rows, first, np.arange(S), arrays.allowed.reshape(-1), normalised=True)
+    return ComponentRows(found.first, found.rows, found.kept, np.zeros(len(found.kept)))
 
 
 def absorbing(rows: ComponentRows, X: FloatArray) -> BoolArray:
