@@ -193,8 +193,8 @@ def test_the_theorys_constants_by_hand():
     assert primal.policy_rate == pytest.approx(4.55e-5, abs=1e-7)  # sqrt(2 ln 3 / (9 (1 + 33.33)^2 1e5))
     assert primal.dual_rate == pytest.approx(33.3333 / (3 * math.sqrt(1e5)), rel=1e-4)
     dope = learner("dope", baseline=np.full((3, 3, 3), 1 / 3), baseline_utility=[2.09])
-    assert dope.pessimism.warm_up == pytest.approx(9 * 3 * 81 / 0.09**2, rel=1e-9)
-    assert dope.pessimism.kernel_log == pytest.approx(math.log(2 * 27 * 1e5 / 0.1), rel=1e-12)
+    assert dope.warm_up == pytest.approx(9 * 3 * 81 / 0.09**2, rel=1e-9)
+    assert dope.kernel_log == pytest.approx(math.log(2 * 27 * 1e5 / 0.1), rel=1e-12)
     assert dope.weights == pytest.approx([100.0, 100.0], rel=1e-9)  # 3 H / slack and H^2 / slack
     opdop = learner("opdop", slack=0.09).parts
     assert opdop.bonus.beta == pytest.approx(3 * math.sqrt(3 * math.log(27e5 / 0.1)), rel=1e-12)

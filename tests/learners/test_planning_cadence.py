@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cmdpkit.estimate.boxes import estimated
-from cmdpkit.learners._model_based.cadence import UNSEEN, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._model_based.settings import UNSEEN, mark_planned, new_cadence, note_episode
 from counted import count_episode, dense_moves, no_counts
 
 pytestmark = pytest.mark.compiled

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,16 +25,14 @@ from cmdpkit.estimate.boxes import BestPair, Box, best_pair, grown, new_box, upd
 from cmdpkit.estimate.radii import Bernstein, hoeffding
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
+    Improving,
     PolicyEvaluation,
     improve,
-    improve_by,
     improved,
-    mixture,
     move_prices,
     take,
 )
-from cmdpkit.learners._model_based.learner import CountingPlayer, ModelBased
+from cmdpkit.learners._model_based.learner import CountingPlayer
 from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
 from cmdpkit.learners.params import positive
 from cmdpkit.model.transitions import FloatArray, Signals
@@ -84,7 +82,7 @@ def _improve(parts, counts, playing):
     move_prices(lam, values.rho, promised, parts.dual_rate, 0.0, 0.0, np.inf)
 
 
-class OptDual(ModelBased):
+class OptDual(Improving):
     """OptDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> import cmdpkit as ck
@@ -103,8 +101,6 @@ class OptDual(ModelBased):
     needs = ("slack",)
     presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
     params: OptDualParams
-    changing: ClassVar[tuple[str, ...]] = CHANGING
-    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -112,9 +108,9 @@ class OptDual(ModelBased):
         bound = spec.H / slack_of(spec, slack)
         dual_rate = self.params.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
         box, pair = new_box(self.counts, spec.H, spec.A), BestPair.empty(spec.allowed.shape, 1 + spec.N)
-        values, objective = PolicyEvaluation.of(spec, self.T), np.zeros((self.T, spec.S, spec.A))
-        parts = OptDualParts(values, box, objective, pair, log_p, log_l, dual_rate)
-        improve_by(self, parts, values.visits, box.moves)
+        objective = np.zeros((self.T, spec.S, spec.A))
+        parts = OptDualParts(self.values, box, objective, pair, log_p, log_l, dual_rate)
+        self.improve_with(parts, box.moves)
         self.notes = on_radius(spec, log_l)
         improved(parts, self.counts, self.playing)
 

@@ -32,17 +32,13 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
     BernsteinBonus,
+    Improving,
     PolicyEvaluation,
-    evaluate,
+    evaluate_and_mix,
     improve,
-    improve_by,
     mirror,
-    mix,
-    update_estimates,
 )
-from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
 from cmdpkit.learners.params import positive
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -63,11 +59,6 @@ class Gradients(NamedTuple):
     d: FloatArray  # [N]: of the prices
     steps: IntArray  # [1]: how many steps were taken
 
-    @classmethod
-    def none(cls, values: PolicyEvaluation) -> Gradients:
-        """Before the first step."""
-        return cls(np.zeros(values.mixed.shape), np.zeros(len(values.rho)), np.zeros(1, dtype=np.int64))
-
 
 class ReLOADParts(NamedTuple):
     """What compiled code needs."""
@@ -85,9 +76,7 @@ def _improve(parts, counts, playing):
     They move along 2 current - previous gradient, the first time along the current one.
     """
     (values, before, rates, bonus), pi, lam = parts, playing.pi, playing.lam
-    update_estimates(bonus, counts, values, 0)
-    evaluate(bonus, counts, values, pi, 0, None)
-    mix(values, playing, None)
+    evaluate_and_mix(bonus, counts, values, playing, 0, None)
     weight = 1.0 if before.steps[0] > 0 else 0.0
     before.steps[0] += 1
     H, S, A = pi.shape
@@ -104,7 +93,7 @@ def _improve(parts, counts, playing):
         before.d[n] = d
 
 
-class ReLOAD(ModelBased):
+class ReLOAD(Improving):
     """ReLOAD at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -121,15 +110,15 @@ class ReLOAD(ModelBased):
     paper = "arXiv 2302.01275"
     source = "restatement"
     presets = {"practical": ReLOADParams(c=1e-7), "theory": ReLOADParams()}
-    changing: ClassVar[tuple[str, ...]] = (*CHANGING, "before")
+    changing: ClassVar[tuple[str, ...]] = (*Improving.changing, "before")
     params: ReLOADParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, radii = self.params, logs(spec, self.params)
-        values, rates = PolicyEvaluation.of(spec, self.T), np.array([p.step, p.dual_step]) / math.sqrt(spec.H)
-        self.before = Gradients.none(values)
-        improve_by(self, ReLOADParts(values, self.before, rates, BernsteinBonus(spec.H, *radii)), values.visits)
+        rates = np.array([p.step, p.dual_step]) / math.sqrt(spec.H)
+        self.before = Gradients(np.zeros(spec.allowed.shape), np.zeros(spec.N), np.zeros(1, dtype=np.int64))
+        self.improve_with(ReLOADParts(self.values, self.before, rates, BernsteinBonus(spec.H, *radii)))
         self.notes = on_bernstein_bonus(spec, *radii)
 
     def recommend(self) -> FloatArray:
