@@ -54,13 +54,7 @@ def test_the_theory_says_what_its_constants_amount_to():
     said = " ".join(map(str, learner.notes))
     for number in ("4 / K^0.03 = 2.49 ", "sqrt K, 3.1% of", "1 / ln K = 0.0634", "K^0.25 = 52", "K^0.2 = 23.4"):
         assert number in said
-    assert "1.3% of the largest total on average and 0.7% in its last round" in said and "more than 15 policies" in said
-    assert "only if at least 90% of the episodes come by" in said, "2 x 23.4 of 52"
-    assert "1e71" in said, "4 / K^0.03 = 0.03 at K = (4 / 0.03)^(1 / 0.03) = 1e70.8"
-    tiny = Spec(1, 1, 2, 10**5, np.array([0.99] * 4), np.ones((1, 1, 2), dtype=bool))
-    said = " ".join(map(str, PRI(tiny, preset="theory").notes))
-    assert "above every possible gap (H = 1)" in said and "so tightened, constraint 1 asks for more than" in said
-    assert "2^N = 16" in said and "usage leaves one policy, and Compare and refinement are never reached" in said
+    assert "more than 15 policies" in said and "share 46.8 visits evenly" in said
     assert PRI(Spec.of(cmdp, 1000), preset="printed").notes == ()
 
 
@@ -163,7 +157,7 @@ def test_too_many_policies_are_cut_to_the_most_used_with_a_message():
     learner = PRI(Spec.of(cmdp, 30_000), preset="printed", use_min=0.0, reach_min=0.0, max_policies=4, eps_rho=0.0)
     learner.run(Source.of(cmdp), stream(1), 30_000)
     assert learner.refinement.M == 4
-    assert "6 policies, refinement takes the 4 whose actions were visited most; max" in learner.warnings()[0]
+    assert "more than 4 policies: refinement takes those whose actions were visited most; max" in learner.warnings()[0]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +255,7 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
         ({"base": "opt-dual"}, "base 'opt-dual' needs slack, which PRI does not know"),
         ({"base": "pri"}, "PRI cannot be its own base learner"),
         ({"compare": 1}, "compare is 1, expected a value like False"),
-        ({"base_explore": 1.0}, "base_explore is 1.0, expected at least 0 and below 1"),
+        ({"burn_in": 1.0}, "burn_in is 1.0, expected at least 0 and below 1"),
         ({"quorum": 11}, "quorum is 11, expected at most runs = 10"),
         ({"eps_rho": math.inf}, "eps_rho is inf, expected a finite number"),
         ({"floor": "low"}, "floor is 'low', expected a value like 0.1"),
