@@ -8,7 +8,6 @@ import pytest
 import cmdpkit as ck
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.learners.pri import PRI
-from cmdpkit.learners.pri.presets import pruning_episodes
 from cmdpkit.learners.pri.refine import IDENTIFY
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.random import stream
@@ -48,9 +47,9 @@ def test_the_published_run_is_reproduced():
 
 def test_the_theory_says_what_its_constants_amount_to():
     cmdp, K = synthetic(), 7_000_000
-    assert pruning_episodes(Spec.of(cmdp, 1), K) == (1 + 4 * 27 * 64) * 64 * 52, "as printed: three times K"
     learner = PRI(Spec.of(cmdp, 3 * K), preset="theory")
-    assert learner.params.K == K
+    assert (learner.params.K, learner.params.votes, learner.params.run_episodes) == (K, 64, 52)
+    assert 3 * K < (1 + 4 * 27 * 64) * 64 * 52, "so pruning as printed could take three times K"
     said = " ".join(map(str, learner.notes))
     for number in ("4 / K^0.03 = 2.49 ", "sqrt K, 3.1% of", "1 / ln K = 0.0634", "K^0.25 = 52", "K^0.2 = 23.4"):
         assert number in said

@@ -48,8 +48,7 @@ from cmdpkit.estimate.boxes import ExtendedPlan, plan
 from cmdpkit.estimate.continuing import box_around, hopeful_means
 from cmdpkit.learners._continuing import Planned, Player
 from cmdpkit.learners._model_based.settings import error_of
-from cmdpkit.learners.params import NEVER, Params, at_least_one, not_negative, probability, ruled
-from cmdpkit.learners.spec import Spec
+from cmdpkit.learners.params import NEVER, Params, Spec, at_least_one, not_negative, probability, ruled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 

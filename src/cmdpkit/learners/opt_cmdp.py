@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.radii import confidence_box, mean_radius
+from cmdpkit.estimate.radii import confidence_box, hoeffding, mean_radius
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Belief, Decided, OptimisticPlanner
-from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_radius
+from cmdpkit.learners._model_based.settings import MarginWithRadii, even_visits, logs, on_bonus
 
 
 class OptCMDP(OptimisticPlanner):
@@ -43,7 +43,7 @@ class OptCMDP(OptimisticPlanner):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.kernel_log, self.mean_log = logs(spec, self.params)
-        self.notes = on_radius(spec, self.mean_log)
+        self.notes = on_bonus(spec, float(hoeffding(even_visits(spec), self.mean_log)), 0.1)
 
     def plan(self, belief: Belief) -> Decided:
         """The best pair of a policy and a model of the box."""

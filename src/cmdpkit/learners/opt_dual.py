@@ -33,7 +33,7 @@ from cmdpkit.learners._model_based.iterating import (
     take,
 )
 from cmdpkit.learners._model_based.learner import CountingPlayer
-from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
+from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bonus, slack_of
 from cmdpkit.learners.params import positive
 from cmdpkit.model.transitions import FloatArray, Signals
 
@@ -111,7 +111,7 @@ class OptDual(Improving):
         objective = np.zeros((self.T, spec.S, spec.A))
         parts = OptDualParts(self.values, box, objective, pair, log_p, log_l, dual_rate)
         self.improve_with(parts, box.moves)
-        self.notes = on_radius(spec, log_l)
+        self.notes = on_bonus(spec, float(hoeffding(even_visits(spec), log_l)), 0.1)
         improved(parts, self.counts, self.playing)
 
     def _player(self) -> CountingPlayer:

@@ -232,26 +232,18 @@ def even_visits(spec: Spec) -> int:
     return max(1, spec.K * spec.H // cells)
 
 
-def on_radius(spec: Spec, mean_log: float, noticeable: float = 0.1) -> tuple[str, ...]:
-    """A note where the radius of a signal after `even_visits` is at least `noticeable`, as a share of its range."""
-    radius = hoeffding(even_visits(spec), mean_log)
-    if radius < noticeable:
+def on_bonus(spec: Spec, bonus: float, noticeable: float = 1.0) -> tuple[str, ...]:
+    """A note where optimism after `even_visits` is at least `noticeable`, as a share of all that a step can earn."""
+    if bonus < noticeable:
         return ()
     return (
-        f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which the mean of "
-        f"a reward or utility is still uncertain by {radius:.0%} of its range: the bounds will be missed by about as "
-        "much in every step",
-    )
-
-
-def on_bonus(spec: Spec, bonus: float) -> tuple[str, ...]:
-    """A note where a bonus after `even_visits` exceeds all that a step can earn."""
-    if bonus < 1:
-        return ()
-    return (
-        f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which its bonus is still "
-        f"{bonus:.3g} times what a step can earn at most: the optimistic values are at their ceiling and carry no "
-        "information",
+        f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which optimism about it is "
+        f"still {bonus:.3g} times what a step can earn at most: "
+        + (
+            "the bounds will be missed by about as much in every step"
+            if bonus < 1
+            else "its values carry no information"
+        ),
     )
 
 

@@ -81,8 +81,8 @@ def printed_preset(spec: Spec) -> PRIParams:
 
 
 def theory_preset(spec: Spec) -> PRIParams:
-    """Algorithms 1 to 5 as printed, with the constants of the paper's theorem."""
-    K = theory_K(spec)
+    """Algorithms 1 to 5 as printed, with the constants of the paper's theorem; a third of the run may be pruning."""
+    K = max(spec.K // 3, 1)
     votes = _votes(K)
     return PRIParams(
         K=K,
@@ -108,21 +108,6 @@ def theory_preset(spec: Spec) -> PRIParams:
         prune_max=max(spec.K - 2 * K, 1),
         floor=floor(K),
     )
-
-
-def theory_K(spec: Spec) -> int:
-    """The largest K with 2 K and the episodes of pruning in T; where pruning would take more than a third, T / 3."""
-    low, high = 1, spec.K
-    while low < high:
-        K = (low + high + 1) // 2
-        low, high = (K, high) if 2 * K + min(pruning_episodes(spec, K), K) <= spec.K else (low, K - 1)
-    return low
-
-
-def pruning_episodes(spec: Spec, K: int) -> int:
-    """The largest number: usage runs, and for every action two tests of votes of trials, each with two base runs."""
-    votes = _votes(K)
-    return (1 + 4 * spec.H * spec.S * spec.A * votes) * votes * _run(K)
 
 
 def tightening(K: int) -> float:

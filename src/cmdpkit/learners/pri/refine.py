@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from cmdpkit.exact.highs import INFINITY, Highs, answer, configured, program, run
 from cmdpkit.learners import Source, Spec
+from cmdpkit.learners.contract import Saved
 from cmdpkit.learners.pri.presets import PRIParams, rad
-from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, WHOLE_PLAYS
