@@ -1,16 +1,15 @@
 """PRI as published, all of it: what it finds, its notes and errors, and runs that can be cut anywhere."""
 
-import math
-
 import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.learners import Learner, Source, Spec
+from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.pri import PRI
 from cmdpkit.learners.pri.refine import IDENTIFY
 from cmdpkit.simulate.meter import Meter
 from cmdpkit.simulate.random import stream
+from cmdpkit.testing import CHECKS, Case
 from instances import synthetic
 from pri_instance import easy, support
 
@@ -213,16 +212,9 @@ def test_measurements_do_not_reach_the_learner(draw_each):
     assert all(array.tobytes() == runs[1][1][name].tobytes() for name, array in runs[0][1].items())
 
 
-@pytest.mark.parametrize("changes", [{}, {"draw_each": True, "base": "dual-q"}])
-def test_driven_step_by_step_it_learns_the_same_to_the_bit(changes):
-    cmdp, K = synthetic(), 2000
-    spec = Spec.of(cmdp, K)
-    compiled, driven = PRI(spec, preset="printed", **changes), PRI(spec, preset="printed", **changes)
-    compiled.run(Source.of(cmdp), stream(4), K)
-    Learner.run(driven, Source.of(cmdp), stream(4), K)
-    assert driven.phases() == compiled.phases()
-    for name, array in compiled.state().items():
-        assert array.tobytes() == driven.state()[name].tobytes(), name
+def test_with_drawn_policies_too_run_does_what_single_steps_do():
+    changes = {"draw_each": True, "base": "dual-q"}
+    CHECKS["run_does_what_single_steps_do"](Case(PRI, synthetic(), 2000, params=changes))
 
 
 def test_its_account_names_thresholds_actions_policies_and_weights():
@@ -243,26 +235,6 @@ def test_its_account_names_thresholds_actions_policies_and_weights():
     begins = [k for _, k in learner.phases()]
     for told_of, low, high in zip(told["returns"], begins, [*begins[1:], 300_000], strict=True):
         assert told_of["utilities"][0] == pytest.approx(returns.utilities[0, low:high].sum())
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"runs": 0}, "runs is 0, expected at least 1"),
-        ({"runs": 2.5}, "runs is 2.5, expected a whole number"),
-        ({"base": "triple-p"}, "unknown algorithm 'triple-p'; did you mean 'triple-q'"),
-        ({"base": "opt-dual"}, "base 'opt-dual' needs slack, which PRI does not know"),
-        ({"base": "pri"}, "PRI cannot be its own base learner"),
-        ({"compare": 1}, "compare is 1, expected a value like False"),
-        ({"burn_in": 1.0}, "burn_in is 1.0, expected at least 0 and below 1"),
-        ({"quorum": 11}, "quorum is 11, expected at most runs = 10"),
-        ({"eps_rho": math.inf}, "eps_rho is inf, expected a finite number"),
-        ({"floor": "low"}, "floor is 'low', expected a value like 0.1"),
-    ],
-)
-def test_wrong_parameters_are_named(changes, message):
-    with pytest.raises(ValueError, match=message):
-        PRI(Spec.of(easy(), 1000), preset="printed", **changes)
 
 
 @pytest.mark.parametrize("preset", ["printed", "theory"])

@@ -236,14 +236,10 @@ def on_bonus(spec: Spec, bonus: float, noticeable: float = 1.0) -> tuple[str, ..
     """A note where optimism after `even_visits` is at least `noticeable`, as a share of all that a step can earn."""
     if bonus < noticeable:
         return ()
+    meaning = "the bounds will be missed by about as much in every step" if bonus < 1 else "values say nothing"
     return (
         f"K = {spec.K} episodes spread evenly are {even_visits(spec)} visits a pair, after which optimism about it is "
-        f"still {bonus:.3g} times what a step can earn at most: "
-        + (
-            "the bounds will be missed by about as much in every step"
-            if bonus < 1
-            else "its values carry no information"
-        ),
+        f"still {bonus:.3g} times what a step can earn at most: {meaning}",
     )
 
 
