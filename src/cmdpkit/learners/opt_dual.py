@@ -9,14 +9,12 @@ deterministic and hence not near the optimum.
 
 Symbols: rd = `bound`; 1/t_lam = `dual_rate`.
 
-Departures: those of all (`_model_based`); optimistic signals are cut at 1; `dual_step` multiplies the paper's 1/t_lam.
-"practical": c = 1e-3.
+Departures: those of all (`_model_based`); optimistic signals are cut at 1. "practical": c = 1e-3.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,15 +32,7 @@ from cmdpkit.learners._model_based.iterating import (
 )
 from cmdpkit.learners._model_based.learner import CountingPlayer
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bonus, slack_of
-from cmdpkit.learners.params import positive
 from cmdpkit.model.transitions import FloatArray, Signals
-
-
-@dataclass(frozen=True)
-class OptDualParams(Radii):
-    """Settings of OptDual-CMDP."""
-
-    dual_step: float = positive(1.0)  # times the theory's step of the prices
 
 
 class OptDualParts(NamedTuple):
@@ -99,14 +89,14 @@ class OptDual(Improving):
     paper = "arXiv 2003.02189"
     source = "restatement"
     needs = ("slack",)
-    presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
-    params: OptDualParams
+    presets = {"practical": Radii(c=1e-3), "theory": Radii()}
+    params: Radii
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         log_p, log_l = logs(spec, self.params)
         bound = spec.H / slack_of(spec, slack)
-        dual_rate = self.params.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
+        dual_rate = bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
         box, pair = new_box(self.counts, spec.H, spec.A), BestPair.empty(spec.allowed.shape, 1 + spec.N)
         objective = np.zeros((self.T, spec.S, spec.A))
         parts = OptDualParts(self.values, box, objective, pair, log_p, log_l, dual_rate)

@@ -55,10 +55,6 @@ class PRIParams(Params):
         super().__post_init__()
         self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
 
-    def floor_of(self, M: int) -> float:
-        """e', the smallest weight among M policies."""
-        return min(self.floor, 1 / M)
-
 
 def printed_preset(spec: Spec) -> PRIParams:
     """The published synthetic experiment, scaled: of T = 15e6 episodes 10 runs of 1e5, then 7e6, then the rest.

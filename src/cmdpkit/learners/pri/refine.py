@@ -172,7 +172,7 @@ class Refinement(Saved):
         M = self.M = len(self.choices)
         self.plays_per_round = max(math.isqrt(p.K), M)
         self.rounds = max(p.K // self.plays_per_round, 1)
-        self.floor = p.floor_of(M)
+        self.floor = min(p.floor, 1 / M)  # e'
         self.phase = REFINE if M > 1 else IDENTIFY
         self.round = 0  # number of rounds of this phase that are over
         self.block = 0  # number of the policy that is being played
