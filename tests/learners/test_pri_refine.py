@@ -8,7 +8,6 @@ import pytest
 from scipy.optimize import linprog
 
 import cmdpkit as ck
-from cmdpkit.exact.highs import configured
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri import PRI
@@ -20,18 +19,14 @@ from cmdpkit.learners.pri.refine import (
     decomposition_opt,
     most_visited,
     policies_in,
+    simplex,
     whole_plays,
 )
 from cmdpkit.model.policy import one_hot
-from cmdpkit.model.tolerances import LP_TOLERANCE
 from cmdpkit.simulate.random import stream
 from pri_instance import easy, support
 
 pytestmark = pytest.mark.compiled
-
-
-def simplex():
-    return configured(tolerance=LP_TOLERANCE, presolve=False)
 
 
 @pytest.mark.parametrize("rad_t", [None, 0.05])

@@ -51,6 +51,11 @@ class Weights(NamedTuple):
     feasible: bool  # whether the weights meet the thresholds, by the estimates
 
 
+def simplex() -> Highs:
+    """The solver of these programs, which can be used again and again."""
+    return configured(tolerance=LP_TOLERANCE, presolve=False)
+
+
 def decomposition_opt(
     highs: Highs, v: FloatArray, w: FloatArray, rho: FloatArray, floor: float, rad: float | None
 ) -> Weights:
@@ -59,9 +64,8 @@ def decomposition_opt(
     Column 0 is t, then the M weights. Row n: sum_m alpha_m w_mn - t, row N: sum_m alpha_m. The weights are found with t
     fixed at 0; the smallest margin is t.
 
-    >>> highs = configured(tolerance=LP_TOLERANCE, presolve=False)
     >>> v, w, rho = np.array([2.0, 1.0]), np.array([[0.0], [1.0]]), np.array([0.25])
-    >>> decomposition_opt(highs, v, w, rho, 0.01, None).alpha.tolist()
+    >>> decomposition_opt(simplex(), v, w, rho, 0.01, None).alpha.tolist()
     [0.75, 0.25]
     """
     M, N = w.shape
@@ -186,7 +190,7 @@ class Refinement(Saved):
         self.history = np.zeros((0, 1 + M))  # one row for some of the rounds: number of the round, and the weights
         self.rounds_short = 0  # number of rounds in which no weights met the thresholds
         self.last_short = False  # whether the last round was one of these
-        self.highs = configured(tolerance=LP_TOLERANCE, presolve=False)
+        self.highs = simplex()
         self.carry = np.zeros(M)  # [M]: plays that rounding has withheld from each policy so far
         self._drawn = 0  # number of the policy of the running episode, when it is driven step by step
         self._steps = 0  # number of steps of that episode that are over
