@@ -30,7 +30,6 @@ from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import Params, Preset, Returns, Source, Spec, check_walk, chosen
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import Renamed
 from cmdpkit.simulate.meter import Meter, PolicyTable, collect, watch
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
@@ -126,11 +125,6 @@ class Learner(Saved, ABC):
         self.params = chosen(self.presets, spec, self.preset, params)
         self._episode = new_episode(spec.H, 1 + spec.N)  # the running one, for learners that wait until it has ended
         self._rng: Stream = np.zeros(4, dtype=np.uint64)  # the stream of their random actions
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "explain" in vars(cls):
-            raise CmdpkitError(f"{cls.__name__} defines explain, which is now called internals: rename the method")
 
     @classmethod
     def default_preset(cls) -> str:
@@ -262,8 +256,6 @@ class Learner(Saved, ABC):
     def internals(self) -> dict[str, Any]:
         """The state of the learner as plain values by name: its counts, plans, tests or thresholds."""
         return {}
-
-    explain = Renamed("internals")
 
     def warnings(self) -> tuple[str | Note, ...]:
         """Sentences about what looks wrong at this point of the run, for example a bound that cannot be met."""
