@@ -17,7 +17,7 @@ another length, and an attribute that is None may be replaced by anything.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -330,21 +330,22 @@ class _Leaf(NamedTuple):
 
 
 def _leaves_of(owner: Saved) -> Iterator[_Leaf]:
-    for name in _names(owner):
-        yield from _leaves(name, getattr(owner, name), owner)
+    for name, value in _parts(owner).items():
+        yield from _leaves(name, value, owner)
 
 
-def _names(value: Any) -> list[str]:
-    """Names of the parts of an object, as far as they change."""
+def _parts(value: Any) -> dict[str, Any]:
+    """The parts of an object or a tuple that change, by name; none if it has no parts."""
+    names: Sequence[str]
     if isinstance(value, Saved):
-        return list(value.changing) if value.changing is not None else [x for x in vars(value) if x not in value.fixed]
-    if is_dataclass(value):
-        return [field.name for field in fields(value)]
-    return list(value._fields)
-
-
-def _has_names(value: Any) -> bool:
-    return isinstance(value, Saved) or is_dataclass(value) or (isinstance(value, tuple) and hasattr(value, "_fields"))
+        names = value.changing if value.changing is not None else [x for x in vars(value) if x not in value.fixed]
+    elif is_dataclass(value):
+        names = [field.name for field in fields(value)]
+    elif hasattr(value, "_fields"):
+        names = value._fields
+    else:
+        return {str(i): part for i, part in enumerate(value)} if isinstance(value, tuple) else {}
+    return {name: getattr(value, name) for name in names}
 
 
 def _leaves(name: str, value: Any, owner: Saved) -> Iterator[_Leaf]:
@@ -357,15 +358,12 @@ def _leaves(name: str, value: Any, owner: Saved) -> Iterator[_Leaf]:
         yield _Leaf(name, np.array(value), False)
     elif isinstance(value, list) and len({type(x) for x in value}) <= 1 and isinstance([*value, 0][0], PLAIN):
         yield _Leaf(name, np.array(value), True)
-    elif _has_names(value):
-        for part in _names(value):
+    elif isinstance(value, (Saved, tuple)) or is_dataclass(value):
+        for part, x in _parts(value).items():
             if isinstance(value, Counts) and part in COUNT_LISTS:
-                yield _Leaf(f"{name}/{part}", getattr(value, part)[: value.used[0]], True)
+                yield _Leaf(f"{name}/{part}", x[: value.used[0]], True)
             else:
-                yield from _leaves(f"{name}/{part}", getattr(value, part), owner)
-    elif isinstance(value, tuple):
-        for i, part in enumerate(value):
-            yield from _leaves(f"{name}/{i}", part, owner)
+                yield from _leaves(f"{name}/{part}", x, owner)
     else:
         raise CmdpkitError(
             f"{type(owner).__name__}.{name} is a {type(value).__name__}, which cannot be saved by itself: arrays, "
@@ -377,15 +375,15 @@ def _leaves(name: str, value: Any, owner: Saved) -> Iterator[_Leaf]:
 def _check(leaf: _Leaf, state: State) -> None:
     """Raise unless the state has an array that can take the place of this one."""
     expected, found = leaf.array, state.get(leaf.name)
-    kept_kind = found is not None and expected.ndim > 0 and not leaf.grows
-    if found is not None and kept_kind and not _is_none(found) and found.dtype.kind != expected.dtype.kind:
+    if found is None:
+        raise CmdpkitError(f"state[{leaf.name!r}] has shape missing, expected {expected.shape}")
+    if _is_none(found) or expected is NOTHING:
+        return
+    if expected.ndim > 0 and not leaf.grows and found.dtype.kind != expected.dtype.kind:
         raise CmdpkitError(f"state[{leaf.name!r}] holds {found.dtype}, expected {expected.dtype}")
-    if found is not None and (found.shape == expected.shape or expected is NOTHING or _is_none(found)):
-        return
-    if found is not None and leaf.grows and found.ndim == expected.ndim and found.shape[1:] == expected.shape[1:]:
-        return
-    shape = "missing" if found is None else found.shape
-    raise CmdpkitError(f"state[{leaf.name!r}] has shape {shape}, expected {expected.shape}")
+    longer = leaf.grows and found.ndim == expected.ndim and found.shape[1:] == expected.shape[1:]
+    if found.shape != expected.shape and not longer:
+        raise CmdpkitError(f"state[{leaf.name!r}] has shape {found.shape}, expected {expected.shape}")
 
 
 def _is_none(found: NDArray[Any]) -> bool:
@@ -394,8 +392,8 @@ def _is_none(found: NDArray[Any]) -> bool:
 
 def _put_back(owner: Any, prefix: str, state: State) -> None:
     """Give the parts of an object the values of a state that was checked."""
-    for name in _names(owner):
-        object.__setattr__(owner, name, _restored(f"{prefix}{name}", getattr(owner, name), state))
+    for name, value in _parts(owner).items():
+        object.__setattr__(owner, name, _restored(f"{prefix}{name}", value, state))
 
 
 def _restored(name: str, value: Any, state: State) -> Any:
@@ -409,8 +407,7 @@ def _restored(name: str, value: Any, state: State) -> Any:
     if isinstance(value, list):
         return found.tolist()
     if isinstance(value, tuple):
-        parts = value._fields if hasattr(value, "_fields") else range(len(value))
-        new = (_restored(f"{name}/{part}", x, state) for part, x in zip(parts, value, strict=True))
+        new = [_restored(f"{name}/{part}", x, state) for part, x in _parts(value).items()]
         return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
     _put_back(value, f"{name}/", state)
     return value

@@ -150,7 +150,7 @@ def most_visited(D: BoolArray, use: FloatArray, most: int) -> NDArray[np.uint64]
     size = D.sum(axis=-1).ravel()
     rarity = -np.log(np.maximum(np.take_along_axis(share, order.astype(np.int64), -1), 1e-12))
     best: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())]  # deviations: (decision, rank of its action)
-    for i in (int(i) for i in np.flatnonzero(size > 1)):
+    for i in np.flatnonzero(size > 1).tolist():
         ranked = [(float(rarity[i, rank]), ((i, rank),)) for rank in range(1, size[i])]
         further = [(cost + more, taken + deviation) for cost, taken in best for more, deviation in ranked]
         best = sorted(best + further)[:most]
