@@ -7,26 +7,48 @@ at which they are compared with the paper's. Each variant and problem takes abou
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 from reproduction.runs import READ_AT, planned
 
 import cmdpkit as ck
 from cmdpkit.learners import Spec
-from cmdpkit.learners.pri.presets import printed_preset
+from cmdpkit.learners.pri.presets import printed_preset, published
+from cmdpkit.learners.triple_q import TripleQ
 
 SEEDS = 3
-TIES, RANDOM_ACTIONS = {"base_random_ties": True}, {"base_explore": 0.03}
 HEAD = "| variant | actions after usage | after comparison | policies | regret | violation | reward | utility or cost |"
 
 
-def variants(threshold: float) -> dict[str, dict[str, float | bool]]:
+class RandomTies(TripleQ):
+    """The base learner of the reproduction, which breaks ties at random when a frame begins."""
+
+    habits: ClassVar[dict[str, Any]] = {"random_ties": True}
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec, **published(spec), **self.habits)
+
+
+class RandomActions(RandomTies):
+    """It takes random actions: all of them at first, fading by 5 % every 20 episodes, and 3 % forever."""
+
+    habits: ClassVar[dict[str, Any]] = {"explore": 0.03, "explore_start": 1.0, "explore_decay": 0.95 ** (1 / 20)}
+
+
+class Both(RandomTies):
+    """It does both."""
+
+    habits: ClassVar[dict[str, Any]] = RandomTies.habits | RandomActions.habits
+
+
+def variants(threshold: float) -> dict[str, dict[str, float | str]]:
     """What is changed, by name; `threshold` is the usage threshold of the reproduction."""
     return {
         "as reproduced": {},
-        "ties broken at random": TIES,
-        "3 % random actions": RANDOM_ACTIONS,
-        "both": TIES | RANDOM_ACTIONS,
+        "ties broken at random": {"base": "bench.sensitivity:RandomTies"},
+        "3 % random actions": {"base": "bench.sensitivity:RandomActions"},
+        "both": {"base": "bench.sensitivity:Both"},
         f"usage threshold halved, {threshold / 2:.0%}": {"use_min": threshold / 2},
         f"usage threshold doubled, {threshold * 2:.0%}": {"use_min": threshold * 2},
     }
@@ -43,7 +65,7 @@ def main() -> None:
             print(f"| {name} | {' | '.join(ranges(learned(run, changes) for run in asked))} |", flush=True)
 
 
-def learned(run: ck.Run, changes: dict[str, float | bool]) -> ck.RunRecord:
+def learned(run: ck.Run, changes: dict[str, float | str]) -> ck.RunRecord:
     """The run with some parameters changed."""
     params = {**run.params, **changes}
     return ck.learn(run.env, "pri", episodes=run.episodes, seed=run.seed, readings=run.readings, **params)

@@ -65,11 +65,9 @@ def _underused(c: DepartureCase) -> str:
 
 
 def _base(c: DepartureCase) -> str:
-    ties = ", random ties" if c.p.base_random_ties else ""
-    explores = f", {c.p.base_explore:g} random actions" if c.p.base_explore else ""
     if c.preset == "theory":
-        return f"{c.p.base} with the constants of its Theorem 1{ties}{explores}"
-    return f"{c.p.base}, bonus {c.base.reward_bonus:.2g}, eta {c.base.eta:.2g}, tables lifted{ties}{explores}"
+        return f"{c.p.base} with the constants of its Theorem 1"
+    return f"{c.p.base}, bonus {c.base.reward_bonus:.2g}, eta {c.base.eta:.2g}, tables lifted"
 
 
 def _tolerance(c: DepartureCase) -> str:
@@ -102,8 +100,8 @@ DEPARTURES = (
               lambda c: c.p.eps_rho == c.p.eps_prune == tightening(c.p.K),
               "The printed 0.0939 exceeds the slack 0.0898 of the synthetic problem: in pruning, the base learner "
               "would have no policy to find."),
-    Departure("base learner", "Triple-Q; its constants are not printed", ("base", "base_random_ties", "base_explore"),
-              _base, lambda c: c.preset == "theory" and c.p.base == "triple-q" and not c.p.base_explore,
+    Departure("base learner", "Triple-Q; its constants are not printed", ("base",),
+              _base, lambda c: c.preset == "theory" and c.p.base == "triple-q",
               "With the constants of its theorem Triple-Q learns nothing at any length that can be run. Ours were "
               "chosen so that usage leaves the actions of the optimum."),
     Departure("queue of the base learner", "driven by C at the first step (appendix B)", (),

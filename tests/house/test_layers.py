@@ -60,7 +60,6 @@ ALLOWED = {
     "NEVER": "a number of visits or steps that no run reaches",
     "NOT_YET": "stands for the first episode of a phase that has not begun",
     "DRAWN": "stands for the number of a policy that is drawn in every episode",
-    "COLD": "stands for the status of a variable without a basis",
     "NOTHING": "the neutral element of addition, -0.0",
     "UNSEEN": "part of the definition of a plan's error",
 }

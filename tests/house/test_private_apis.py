@@ -154,7 +154,7 @@ def test_new_processes_are_told_nothing_of_the_script_while_main_is_away():
     assert sys.modules["__main__"] is main
 
 
-def solved(basis=None):
+def solved():
     """maximise x + 2 y with x + y <= 4, y <= 3, x, y >= 0: (1, 3), with dual prices 1 and 1."""
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
@@ -167,8 +167,6 @@ def solved(basis=None):
     lp.a_matrix_.start_, lp.a_matrix_.index_ = np.array([0, 2, 3], np.int32), np.array([0, 1, 1], np.int32)
     lp.a_matrix_.value_ = np.ones(3)
     highs.passModel(lp)
-    if basis is not None:
-        highs.setBasis(basis)
     highs.run()
     return highs
 
@@ -178,18 +176,3 @@ def test_highs_gives_duals_in_the_sign_we_read_them_in():
     highs = solved()
     assert np.allclose(highs.getSolution().col_value, [1, 3])
     assert np.allclose(highs.getSolution().row_dual, [1, 1])
-
-
-def test_highs_takes_a_basis_back_that_was_kept_as_whole_numbers():
-    """`int(HighsBasisStatus)` and back: a run that is resumed continues from the same basis, to the same bits.
-
-    If it is refused, learners that keep a basis (the published PRI) lose bit-exact resume: keep the names instead.
-    """
-    before = solved().getBasis()
-    kept = [int(x) for x in (*before.col_status, *before.row_status)]
-    basis = highspy.HighsBasis()
-    listed = [highspy.HighsBasisStatus(x) for x in kept]
-    basis.col_status, basis.row_status, basis.valid = listed[:2], listed[2:], True
-    again = solved(basis)
-    assert again.getInfo().simplex_iteration_count == 0
-    assert np.allclose(again.getSolution().col_value, [1, 3])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cmdpkit import Policy, envs, evaluate, solve
-from cmdpkit.learners import Source, Spec, load
+from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.dual_q import DualQ
 from cmdpkit.simulate.random import stream
 
@@ -56,18 +56,3 @@ def test_random_actions_fade_like_one_over_sqrt_k():
     learner, _ = played(cmdp, 100_000)
     k = 100_000 // learner.params.frame * learner.params.frame
     assert learner.learned.tables.explore[0] == pytest.approx(0.03 * np.sqrt(270 / k))
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"frame": 0}, "frame is 0, expected more than 0"),
-        ({"frame": 2.5}, "frame is 2.5, expected a whole number"),
-        ({"eta": -1.0}, "eta is -1.0"),
-        ({"lam_start": 11.0}, "lam_start is 11.0, expected a number from 0 to lam_max"),
-        ({"explore": 1.5}, "explore is 1.5, expected a probability"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(params, message):
-    with pytest.raises(ValueError, match=message):
-        load("dual-q")(Spec.of(envs.build("paper/synthetic"), 100), **params)

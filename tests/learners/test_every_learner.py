@@ -17,7 +17,6 @@ import cmdpkit as ck
 import cmdpkit.learners
 from cmdpkit import envs
 from cmdpkit.learners import Learner, Source, Spec, facts, load, name_of, names, names_for
-from cmdpkit.learners.contract import SOURCES
 from cmdpkit.learners.registry import SHARED
 from cmdpkit.simulate.random import stream
 from cmdpkit.testing import CHECKS, PROBLEMS, Case, ContractBroken, check_learner
@@ -94,6 +93,51 @@ def test_an_unknown_preset_or_parameter_is_answered_in_the_same_words_everywhere
     case.params = {known + "x": 1.0}
     with pytest.raises(ck.CmdpkitError, match=f"unknown parameter '{known}x'; did you mean '"):
         case.learner()
+
+
+@pytest.mark.parametrize(
+    ("algo", "given", "said"),
+    [
+        ("triple-q", {"eta": 0.0}, "eta is 0.0, expected more than 0"),
+        ("triple-q", {"keep": 1.5}, "keep is 1.5, expected from 0 to 1"),
+        ("triple-q", {"frame": 2.5}, "frame is 2.5, expected a whole number"),
+        ("triple-q", {"margin": -1.0}, "margin is -1.0, expected at least 0"),
+        ("triple-q", {"eps_high": -1.0}, "eps_high is -1.0, expected at least eps_low = -0.015"),
+        ("triple-q", {"realised": 1.0}, "realised is 1.0, expected a value like True"),
+        ("triple-q", {"eta": True}, "eta is True, expected a value like 3.0"),
+        ("dual-q", {"frame": 0}, "frame is 0, expected more than 0"),
+        ("dual-q", {"frame": 2.5}, "frame is 2.5, expected a whole number"),
+        ("dual-q", {"eta": -1.0}, "eta is -1.0"),
+        ("dual-q", {"lam_start": 11.0}, "lam_start is 11.0, expected a number from 0 to lam_max"),
+        ("dual-q", {"explore": 1.5}, "explore is 1.5, expected a probability"),
+        ("pri", {"runs": 0}, "runs is 0, expected at least 1"),
+        ("pri", {"runs": 2.5}, "runs is 2.5, expected a whole number"),
+        ("pri", {"base": "triple-p"}, "unknown algorithm 'triple-p'; did you mean 'triple-q'"),
+        ("pri", {"base": "opt-dual"}, "base 'opt-dual' needs slack, which PRI does not know"),
+        ("pri", {"base": "pri"}, "PRI cannot be its own base learner"),
+        ("pri", {"compare": 1}, "compare is 1, expected a value like False"),
+        ("pri", {"burn_in": 1.0}, "burn_in is 1.0, expected at least 0 and below 1"),
+        ("pri", {"quorum": 11}, "quorum is 11, expected at most runs = 10"),
+        ("pri", {"eps_rho": np.inf}, "eps_rho is inf, expected a finite number"),
+        ("pri", {"floor": "low"}, "floor is 'low', expected a value like 0.1"),
+        ("opt-dual", {}, "slack is missing"),
+        ("opt-dual", {"slack": -1}, r"slack is -1, expected more than 0"),
+        ("dope", {"baseline_utility": [2.08]}, "baseline is missing"),
+        ("opt-pess-primal-dual", {}, "baseline_utility is missing"),
+        ("opt-pess-primal-dual", {"baseline_utility": [1.9]}, r"\[0\] is 1.9, expected more than rho = 2.0"),
+        (
+            "dope",
+            {"baseline": np.full((1, 3, 3), 1 / 3), "baseline_utility": [2.08]},
+            r"shape \(1, 3, 3\), expected \(3, 3, 3\)",
+        ),
+        ("opt-cmdp", {"c": "small"}, "c is 'small', expected a value like"),
+        ("opt-cmdp", {"c": -1.0}, r"c is -1\.0, expected a finite number, at least 0"),
+        ("opt-cmdp", {"replan": "never"}, "unknown replan 'never'"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(algo, given, said):
+    with pytest.raises(ck.CmdpkitError, match=said):
+        load(algo)(Spec.of(PROBLEMS["paper/synthetic"](), 1000), **given)
 
 
 # -- learners from outside ---------------------------------------------------------------------------------------------
@@ -323,6 +367,6 @@ def test_every_algorithm_says_what_its_constants_were_taken_from_and_none_from_m
     recommended = page[: page.index("## At a glance")]
     for name in names():
         source = facts(name).source
-        assert source in SOURCES, name
+        assert source in ("text", "authors' code", "restatement", "memory", "ours"), name
         for line in recommended.splitlines():
             assert source != "memory" or f"`{name}`" not in line or "memory" in line, line

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cmdpkit.estimate.boxes import estimated
-from cmdpkit.learners._model_based.cadence import UNSEEN, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._model_based.settings import UNSEEN, mark_planned, new_cadence, note_episode
 from counted import count_episode, dense_moves, no_counts
 
 pytestmark = pytest.mark.compiled
@@ -79,11 +79,3 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
             waits += not cadence.due[0]
         by_error, by_doubling = by_error + fallen, by_doubling + doubled
     assert by_error >= 5 and by_doubling >= 3 and waits >= 100
-
-
-def test_every_episode_means_every_episode():
-    counts = no_counts(H, S, A, 0)
-    cadence = new_cadence(H, S, A, "episode")
-    mark_planned(cadence, counts, estimated(counts, A), np.full((H, S, A), 1 / A))
-    note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts))
-    assert cadence.due[0]

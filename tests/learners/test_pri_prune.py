@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.learners import Source, Spec, load
+from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.params import chosen
 from cmdpkit.learners.pri import PRI
 from cmdpkit.learners.pri.presets import base_learner, within
@@ -174,18 +174,3 @@ def test_early_stop_ends_a_hopeless_comparison_during_burn_in_and_leaves_a_good_
         if (test["step"], test["state"]) == (1, 0) and not test["passed"]
     ]
     assert stopped and max(stopped) < 5_000
-
-
-def test_the_base_learner_breaks_ties_and_explores_as_its_public_code_only_if_asked():
-    cmdp = easy()
-    spec = Spec.of(cmdp, 100_000)
-    plain, asked = (
-        PRI(spec, **x).pruning.current.params for x in ({}, {"base_random_ties": True, "base_explore": 0.03})
-    )
-    assert (plain.random_ties, plain.explore, plain.explore_start) == (False, 0.0, 0.0)
-    public = load("triple-q")(spec, preset="authors").params
-    for name in ("random_ties", "explore", "explore_start", "explore_decay"):
-        assert getattr(asked, name) == getattr(public, name)
-    assert PRI(spec, preset="theory").pruning.current.params.random_ties is True
-    with pytest.raises(ValueError, match="settings of Triple-Q, but base is 'dual-q'"):
-        PRI(spec, base="dual-q", base_explore=0.03)

@@ -15,10 +15,11 @@ from cmdpkit.learners.pri.presets import rad
 from cmdpkit.learners.pri.refine import (
     IDENTIFY,
     REFINE,
-    DecompositionOpt,
     Refinement,
+    decomposition_opt,
     most_visited,
     policies_in,
+    simplex,
     whole_plays,
 )
 from cmdpkit.model.policy import one_hot
@@ -32,11 +33,10 @@ pytestmark = pytest.mark.compiled
 @pytest.mark.parametrize(("M", "N"), [(2, 1), (4, 1), (4, 2), (8, 3), (5, 0)])
 def test_decomposition_opt_agrees_with_another_solver(M, N, rad_t):
     rng = np.random.default_rng(M + 10 * N)
-    lp, basis, infeasible = DecompositionOpt(M, N), None, 0
+    highs, infeasible = simplex(), 0
     for _ in range(40):
         v, w, rho, floor = rng.random(M), rng.random((M, N)), 0.3 + 0.4 * rng.random(N), 0.2 / M
-        found = lp.solve(v, w, rho, floor, rad_t, lp.cold if basis is None else basis)
-        basis = found.basis
+        found = decomposition_opt(highs, v, w, rho, floor, rad_t)
         rows = [-w.T] if rad_t is None else [-w.T, w.T]
         sides = [-rho] if rad_t is None else [rad_t - rho, rad_t + rho]
         bounds, one = [(floor, 1.0)] * M, {"A_eq": np.ones((1, M)), "b_eq": [1.0]}
@@ -64,14 +64,11 @@ def test_decomposition_opt_agrees_with_another_solver(M, N, rad_t):
 
 
 def test_decomposition_opt_answers_to_the_bit_whatever_it_solved_before():
-    rng = np.random.default_rng(2)
-    used = DecompositionOpt(6, 2)
-    basis = used.cold
+    rng, used = np.random.default_rng(2), simplex()
     for _ in range(200):
-        problem = (rng.random(6), rng.random((6, 2)), np.array([0.45, 0.4]), 0.01, None, basis)
-        again, fresh = used.solve(*problem), DecompositionOpt(6, 2).solve(*problem)
-        assert again.alpha.tobytes() == fresh.alpha.tobytes() and np.array_equal(again.basis, fresh.basis)
-        basis = again.basis
+        problem = rng.random(6), rng.random((6, 2)), np.array([0.45, 0.4]), 0.01, None
+        again, fresh = decomposition_opt(used, *problem), decomposition_opt(simplex(), *problem)
+        assert again.alpha.tobytes() == fresh.alpha.tobytes()
 
 
 def test_plays_are_whole_sum_to_the_round_and_are_off_by_less_than_one():

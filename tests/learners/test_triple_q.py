@@ -220,26 +220,6 @@ def test_compiled_and_interpreted_python_agree_to_the_bit(tmp_path):
     assert compiled == interpreted
 
 
-@pytest.mark.parametrize("preset", TripleQ.presets)
-def test_an_episode_driven_from_outside_is_the_compiled_one_to_the_bit(preset):
-    cmdp = small(2)
-    source = Source.of(cmdp)
-    sim = source.simulator
-    inside, outside = TripleQ(Spec.of(cmdp, 300), preset=preset), TripleQ(Spec.of(cmdp, 300), preset=preset)
-    inside.run(source, stream(5), 300)
-    rng, hand = stream(5), outside.episodic()
-    for _ in range(300):
-        hand.begin(rng)
-        states, actions, signals = [int(reset(sim, rng))], [], []
-        for h in range(cmdp.H):
-            actions.append(hand.act(h, states[-1]))
-            s_next, x = step(sim, h, states[-1], actions[-1], rng)
-            states.append(int(s_next))
-            signals.append(sim.outcomes[x])
-        hand.end(np.array(states), np.array(actions), np.array(signals))
-    assert digest(inside) == digest(outside)
-
-
 @pytest.mark.long
 def test_runs_on_threads_do_not_disturb_each_other():
     cmdp = small()
@@ -348,20 +328,3 @@ def test_authors_explore_at_random_at_first_and_three_percent_for_ever():
     np.testing.assert_allclose(learner.behaviour(), Policy.uniform(cmdp).pi)
     learner.run(Source.of(cmdp), stream(1), 20_000)
     assert learner.behaviour().min() == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"eta": 0.0}, "eta is 0.0, expected more than 0"),
-        ({"keep": 1.5}, "keep is 1.5, expected from 0 to 1"),
-        ({"frame": 2.5}, "frame is 2.5, expected a whole number"),
-        ({"margin": -1.0}, "margin is -1.0, expected at least 0"),
-        ({"eps_high": -1.0}, "eps_high is -1.0, expected at least eps_low = -0.02"),
-        ({"realised": 1.0}, "realised is 1.0, expected a value like True"),
-        ({"eta": True}, "eta is True, expected a value like 3.0"),
-    ],
-)
-def test_parameters_out_of_their_range_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        TripleQ(Spec.of(small(), 1000), **changes)

@@ -36,8 +36,8 @@ def test_theory_departs_only_where_the_print_cannot_be_followed_and_printed_says
 
 
 CHANGES = {  # another value of every parameter, allowed beside the others of both presets
-    "K": 6_000_000, "eps_rho": 0.5, "eps_prune": 0.25, "base_random_ties": True,
-    "base_explore": 0.25, "runs": 99, "run_episodes": 777, "use_min": 0.3, "count_min": 99.0, "reach_min": 0.4,
+    "K": 6_000_000, "eps_rho": 0.5, "eps_prune": 0.25,
+    "runs": 99, "run_episodes": 777, "use_min": 0.3, "count_min": 99.0, "reach_min": 0.4,
     "quorum": 5, "votes": 9, "trials": 7, "compare_episodes": 777, "tol_value": 0.77, "tol_utility": 0.77,
     "burn_in": 0.25, "checks": 77, "prune_max": 77, "floor": 0.007, "max_policies": 7,
 }  # fmt: skip

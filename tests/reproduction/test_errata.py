@@ -8,7 +8,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.learners.pri.presets import rad
-from cmdpkit.learners.pri.refine import DecompositionOpt
+from cmdpkit.learners.pri.refine import decomposition_opt, simplex
 from pri_instance import PRINTED_P
 
 PAGE = (Path(__file__).parents[2] / "docs" / "theory" / "errata.md").read_text(encoding="utf-8")
@@ -64,22 +64,21 @@ def test_a_band_on_both_sides_is_infeasible_where_a_bound_is_slack(K, shown):
     for t in (1, rounds):
         radius = rad(3, K, floor, t)
         assert radius < 1 and (w @ [1, 1] > 0).all()
-        lp = DecompositionOpt(M=2, N=2)
-        printed = lp.solve(v, w, rho, floor, radius, lp.cold)
+        printed = decomposition_opt(simplex(), v, w, rho, floor, radius)
         assert not printed.feasible and printed.alpha == pytest.approx([floor, 1 - floor])
         assert tuple(printed.alpha.round(3)) == shown and f"({shown[0]}, {shown[1]})" in PAGE
-        with_slack = lp.solve(v, w - [[0.0, 1.0]], rho, floor, radius, lp.cold)  # both bounds bind: nothing is wrong
+        with_slack = decomposition_opt(simplex(), v, w - [[0.0, 1.0]], rho, floor, radius)  # both bounds bind
         assert with_slack.feasible and with_slack.alpha[0] == pytest.approx(min(0.5 + radius, 1 - floor))
-    meant = lp.solve(v, w, rho, floor, None, lp.cold)  # at least the bound
+    meant = decomposition_opt(simplex(), v, w, rho, floor, None)  # at least the bound
     assert meant.feasible and meant.alpha == pytest.approx([0.5, 0.5])
 
 
 def test_the_floor_excludes_small_optimal_weights():
     """The first of two policies is optimal in 2 % of the episodes, by hand: 0.02 x 0 + 0.98 x 1 = 0.98."""
     v, w, rho = np.array([1.0, 0.0]), np.array([[0.0], [1.0]]), np.array([0.98])
-    lp, floor = DecompositionOpt(M=2, N=1), 1 / math.log(7e6)
-    assert lp.solve(v, w, rho, 0.0, None, lp.cold).alpha == pytest.approx([0.02, 0.98])
-    floored = lp.solve(v, w, rho, floor, None, lp.cold)
+    floor = 1 / math.log(7e6)
+    assert decomposition_opt(simplex(), v, w, rho, 0.0, None).alpha == pytest.approx([0.02, 0.98])
+    floored = decomposition_opt(simplex(), v, w, rho, floor, None)
     assert not floored.feasible and floored.alpha == pytest.approx([floor, 1 - floor])
     assert math.exp(1 / 0.02) == pytest.approx(5.2e21, rel=0.01) and "e^{50}" in PAGE
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.row_lists import matrix_of
 
 INFINITY: float = highspy.kHighsInf
+Highs = highspy.Highs
 SIMPLEX_LIMIT = 5_000  # with more variables, an interior-point method with crossover reaches a vertex sooner
-Basis = NDArray[np.int64]  # HiGHS's status of every column, then of every row
 
 
 def configured(
@@ -50,16 +49,15 @@ def program(
     matrix: tuple[Any, Any, Any],
     *,
     maximise: bool = False,
-    by_rows: bool = False,
 ) -> highspy.HighsLp:
-    """A linear program: costs, (lower, upper) of columns and rows, and the matrix as (start, index, value)."""
+    """A linear program: costs, (lower, upper) of columns and rows, the matrix by columns as (start, index, value)."""
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(costs), len(rows[0])
     lp.sense_ = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
     lp.col_cost_ = costs
     lp.col_lower_, lp.col_upper_ = columns
     lp.row_lower_, lp.row_upper_ = rows
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise if by_rows else highspy.MatrixFormat.kColwise
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix
     return lp
 
@@ -83,20 +81,6 @@ def answer(highs: highspy.Highs) -> tuple[FloatArray, FloatArray]:
     """Values of the columns and dual values of the rows, after `run`."""
     solution = highs.getSolution()
     return np.array(solution.col_value), np.array(solution.row_dual)
-
-
-def basis_of(highs: highspy.Highs) -> Basis:
-    """The basis as numbers: columns first, then rows."""
-    basis = highs.getBasis()
-    return np.array([int(x) for x in (*basis.col_status, *basis.row_status)], dtype=np.int64)
-
-
-def start_from(highs: highspy.Highs, statuses: Basis, columns: int) -> None:
-    """Let the next run begin from a basis that `basis_of` returned, of a program with that many columns."""
-    basis = highspy.HighsBasis()
-    listed = [highspy.HighsBasisStatus(int(x)) for x in statuses]
-    basis.col_status, basis.row_status, basis.valid = listed[:columns], listed[columns:], True
-    highs.setBasis(basis)
 
 
 def occupancy_lp(cmdp: CMDP, rho: FloatArray, units: FloatArray) -> tuple[FloatArray, FloatArray] | None:

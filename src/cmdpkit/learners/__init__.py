@@ -2,8 +2,8 @@
 
 What enters is a `Spec` (sizes, thresholds, allowed actions) and what an environment answers; what leaves is a policy.
 One file or folder is one algorithm, and the folder is the registry: there is nothing else to edit. `contract` says what
-a learner is, `params` how presets work, `state` how a learner is saved, `registry` how a name becomes a class. What
-begins with an underscore is shared by several algorithms.
+a learner is and how it is saved, `params` what it is given, `registry` how a name becomes a class. What begins with an
+underscore is shared by several algorithms.
 
 >>> "triple-q" in names()
 True
@@ -13,11 +13,9 @@ True
 
 from __future__ import annotations
 
-from cmdpkit.learners.contract import Episodic, Learner
-from cmdpkit.learners.params import Params
+from cmdpkit.learners.contract import Episodic, Learner, State
+from cmdpkit.learners.params import Params, Returns, Source, Spec
 from cmdpkit.learners.registry import Facts, facts, installed, load, name_of, names, names_for, resolve
-from cmdpkit.learners.spec import Returns, Source, Spec
-from cmdpkit.learners.state import State
 from cmdpkit.simulate.random import Stream, stream, uniform
 from cmdpkit.simulate.random import generator as numpy_generator
 

@@ -22,8 +22,7 @@ from cmdpkit.exact.stationary.problem import whole_policy
 from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
-from cmdpkit.learners.params import NEVER
-from cmdpkit.learners.spec import Returns, Spec, check_walk
+from cmdpkit.learners.params import NEVER, Returns, Spec, check_walk
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import long_run_shares

@@ -58,7 +58,6 @@ WORDING = {
     ),
     "price at its limit": Wording("the price of {constraint} is at its limit lam_max = {figure:g}", doubtful=True),
     "pruned too far": Wording("the policies left by pruning miss {constraint} by {by} per episode", doubtful=True),
-    "tightened too far": Wording("so tightened, {constraint} asks for more than the largest conceivable total"),
 }
 
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.learners.params import Params
-from cmdpkit.learners.spec import Spec
+from cmdpkit.learners.params import Params, Spec
 from cmdpkit.model.compiled import ZERO, compiled, per_signal
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import BoolArray, FloatArray

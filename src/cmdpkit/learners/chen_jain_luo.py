@@ -28,7 +28,7 @@ that of the world that begins again. The returned policy is the best one of the 
 (`proven_model` of `cmdpkit.estimate.continuing`). "practical": L = 50; c = 1e-6; an action that was tried `few` times
 leads only where it has led to. L and c are the best of four settings on development problems
 (`bench/history/settings.md`, in a clone). Plans may lack a reward of `gap` per step. And a plan serves later segments
-from the same state too, until the next one is due by the rule of `cmdpkit.learners._model_based.cadence`:
+from the same state too, until the next one is due by the rule of `cmdpkit.learners._model_based.settings`:
 
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 
@@ -47,9 +47,8 @@ import numpy as np
 from cmdpkit.estimate.boxes import ExtendedPlan, plan
 from cmdpkit.estimate.continuing import box_around, hopeful_means
 from cmdpkit.learners._continuing import Planned, Player
-from cmdpkit.learners._model_based.cadence import error_of
-from cmdpkit.learners.params import NEVER, Params, at_least_one, not_negative, probability, ruled
-from cmdpkit.learners.spec import Spec
+from cmdpkit.learners._model_based.settings import error_of
+from cmdpkit.learners.params import NEVER, Params, Spec, at_least_one, not_negative, probability, ruled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 

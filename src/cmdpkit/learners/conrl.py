@@ -29,8 +29,7 @@ import numpy as np
 
 from cmdpkit.estimate.radii import hoeffding, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
+from cmdpkit.learners._model_based.learner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import RadiusSettings, WithMargin, even_visits, on_bonus
 
 
@@ -39,7 +38,7 @@ class CONRLParams(RadiusSettings, WithMargin):
     """Settings of CONRL."""
 
 
-class CONRL(ModelBased):
+class CONRL(OptimisticPlanner):
     """CONRL at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -57,9 +56,6 @@ class CONRL(ModelBased):
     source = "authors' code"
     presets = {"practical": CONRLParams(replan="need", c=1e-5), "theory": CONRLParams()}
     params: CONRLParams
-    recommend = best_with_margin
-    warnings = warnings_of_margin
-    internals = internals_with_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

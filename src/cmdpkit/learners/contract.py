@@ -5,29 +5,58 @@ return (`recommend`) is complete: this class drives it on a simulator, saves and
 else a default. One that learns nothing before an episode has ended is shorter: `act` and `end` take the place of the
 first three. A learner may also have a compiled `run`; then `cmdpkit.testing.check_learner` shows that it does the same
 as these methods, to the bit.
+
+What a learner has learned is arrays by name: copied for a checkpoint, and put back. `Saved` is the base class of
+everything that can be saved. It looks at the attributes of an object and finds its arrays, numbers, texts and truth
+values, also inside of dataclasses, tuples and named tuples. It refuses any other kind of attribute by name, so that
+nothing is lost in silence. A restored array must have the shape of the array whose place it takes. There are
+exceptions: an array that is empty, a list of counts, or one that the class calls growing, may be replaced by one of
+another length, and an attribute that is None may be replaced by anything.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.counts import Counts, new_episode
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.params import Params, Preset, chosen
-from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
-from cmdpkit.learners.state import Saved, State
+from cmdpkit.learners.params import Params, Preset, Returns, Source, Spec, check_walk, chosen
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.validate import Renamed
 from cmdpkit.simulate.meter import Meter, PolicyTable, collect, watch
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
 from cmdpkit.simulate.steps import Walk, advance, count_step
+
+State = Mapping[str, NDArray[Any]]  # arrays by name, as a checkpoint keeps them
+PLAIN = (bool, int, float, str, np.generic)
+NOTHING = np.zeros(0, dtype=bool)  # stands for None
+COUNT_LISTS = ("link", "state", "times")  # the lists of counts, which grow; of these only what is in use is saved
+
+
+class Saved:
+    """An object whose attributes can be saved as arrays and put back."""
+
+    fixed: ClassVar[tuple[str, ...]] = ()  # names of attributes that never change during a run
+    changing: ClassVar[tuple[str, ...] | None] = None  # names of those that do; None: all that are not `fixed`
+    growing: ClassVar[tuple[str, ...]] = ()  # names, in a state, of arrays that may be replaced by ones of other length
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that changes, by name; to be called between two episodes."""
+        return {leaf.name: leaf.array.copy() for leaf in _leaves_of(self)}
+
+    def restore(self, state: State) -> None:
+        """Continue from a state, in an object made with the same arguments; one that does not fit changes nothing."""
+        for leaf in _leaves_of(self):
+            _check(leaf, state)
+        _put_back(self, "", state)
 
 
 class Episodic(Protocol):
@@ -44,15 +73,6 @@ class Episodic(Protocol):
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode: states [H or more], actions [H], reward and utilities [H, 1+N] in unit scale."""
-
-
-SOURCES = {  # what the constants and steps of an algorithm were taken from
-    "text": "the text of the paper was read",
-    "authors' code": "the authors' public code or poster was read, not the text",
-    "restatement": "another paper or public code that restates it was read, not the text",
-    "memory": "some constants are from memory and could not be checked",
-    "ours": "it is our own",
-}
 
 
 class Learner(Saved, ABC):
@@ -74,7 +94,9 @@ class Learner(Saved, ABC):
     title: ClassVar[str] = ""  # what it is, in one line that ends with a full stop
     guarantee: ClassVar[str] = "none"  # what is proved about it
     paper: ClassVar[str] = ""  # where it is from, e.g. "arXiv 2106.01577"
-    source: ClassVar[str] = ""  # what its constants were taken from, one of `SOURCES`
+    # What its constants and steps were taken from: the "text" of the paper; the "authors' code" or poster; a
+    # "restatement" in another paper or public code; "memory", so that some could not be checked; or it is "ours".
+    source: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()  # keyword arguments it must be given: slack, baseline, baseline_utility
     criteria: ClassVar[tuple[str, ...]] = ("horizon",)  # kinds of problems it can learn; also "average", "discounted"
     certifies: bool = False  # whether its certificate says how far its policy is from the optimum
@@ -103,11 +125,6 @@ class Learner(Saved, ABC):
         self.params = chosen(self.presets, spec, self.preset, params)
         self._episode = new_episode(spec.H, 1 + spec.N)  # the running one, for learners that wait until it has ended
         self._rng: Stream = np.zeros(4, dtype=np.uint64)  # the stream of their random actions
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "explain" in vars(cls):
-            raise CmdpkitError(f"{cls.__name__} defines explain, which is now called internals: rename the method")
 
     @classmethod
     def default_preset(cls) -> str:
@@ -240,8 +257,6 @@ class Learner(Saved, ABC):
         """The state of the learner as plain values by name: its counts, plans, tests or thresholds."""
         return {}
 
-    explain = Renamed("internals")
-
     def warnings(self) -> tuple[str | Note, ...]:
         """Sentences about what looks wrong at this point of the run, for example a bound that cannot be met."""
         return ()
@@ -301,3 +316,98 @@ class Learner(Saved, ABC):
                 f"{type(self).__name__} chose action {a} at step {h} in state {s} (all counting from 0), where only "
                 f"these are allowed: {usable}"
             )
+
+
+# -- How attributes become arrays, and arrays attributes.
+
+
+class _Leaf(NamedTuple):
+    """One array of a state."""
+
+    name: str  # the names of the attributes that lead to it, joined by "/"
+    array: NDArray[Any]  # the array itself, or an array made of the plain value
+    grows: bool  # whether a saved array of another length may take its place
+
+
+def _leaves_of(owner: Saved) -> Iterator[_Leaf]:
+    for name, value in _parts(owner).items():
+        yield from _leaves(name, value, owner)
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """The parts of an object or a tuple that change, by name; none if it has no parts."""
+    names: Sequence[str]
+    if isinstance(value, Saved):
+        names = value.changing if value.changing is not None else [x for x in vars(value) if x not in value.fixed]
+    elif is_dataclass(value):
+        names = [field.name for field in fields(value)]
+    elif hasattr(value, "_fields"):
+        names = value._fields
+    else:
+        return {str(i): part for i, part in enumerate(value)} if isinstance(value, tuple) else {}
+    return {name: getattr(value, name) for name in names}
+
+
+def _leaves(name: str, value: Any, owner: Saved) -> Iterator[_Leaf]:
+    """The arrays of a value, whose names begin with `name`."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufcSU":
+        yield _Leaf(name, value, value.ndim > 0 and (len(value) == 0 or name in owner.growing))
+    elif value is None:
+        yield _Leaf(name, NOTHING, True)
+    elif isinstance(value, PLAIN) and np.array(value).dtype.kind in "biufSU":
+        yield _Leaf(name, np.array(value), False)
+    elif isinstance(value, list) and len({type(x) for x in value}) <= 1 and isinstance([*value, 0][0], PLAIN):
+        yield _Leaf(name, np.array(value), True)
+    elif isinstance(value, (Saved, tuple)) or is_dataclass(value):
+        for part, x in _parts(value).items():
+            if isinstance(value, Counts) and part in COUNT_LISTS:
+                yield _Leaf(f"{name}/{part}", x[: value.used[0]], True)
+            else:
+                yield from _leaves(f"{name}/{part}", x, owner)
+    else:
+        raise CmdpkitError(
+            f"{type(owner).__name__}.{name} is a {type(value).__name__}, which cannot be saved by itself: arrays, "
+            "numbers, texts, truth values, lists of one of these, and tuples and dataclasses of all these can. Keep it "
+            "in such a form, or write the methods state and restore"
+        )
+
+
+def _check(leaf: _Leaf, state: State) -> None:
+    """Raise unless the state has an array that can take the place of this one."""
+    expected, found = leaf.array, state.get(leaf.name)
+    if found is None:
+        raise CmdpkitError(f"state[{leaf.name!r}] has shape missing, expected {expected.shape}")
+    if _is_none(found) or expected is NOTHING:
+        return
+    if expected.ndim > 0 and not leaf.grows and found.dtype.kind != expected.dtype.kind:
+        raise CmdpkitError(f"state[{leaf.name!r}] holds {found.dtype}, expected {expected.dtype}")
+    longer = leaf.grows and found.ndim == expected.ndim and found.shape[1:] == expected.shape[1:]
+    if found.shape != expected.shape and not longer:
+        raise CmdpkitError(f"state[{leaf.name!r}] has shape {found.shape}, expected {expected.shape}")
+
+
+def _is_none(found: NDArray[Any]) -> bool:
+    return found.shape == NOTHING.shape and found.dtype == NOTHING.dtype
+
+
+def _put_back(owner: Any, prefix: str, state: State) -> None:
+    """Give the parts of an object the values of a state that was checked."""
+    for name, value in _parts(owner).items():
+        object.__setattr__(owner, name, _restored(f"{prefix}{name}", value, state))
+
+
+def _restored(name: str, value: Any, state: State) -> Any:
+    """What takes the place of a value; arrays are filled where they are, so that all who share them see it."""
+    found = state.get(name, NOTHING)
+    if isinstance(value, np.ndarray) and value.shape == found.shape:
+        value[...] = found
+        return value
+    if value is None or isinstance(value, (np.ndarray, *PLAIN)):
+        return None if _is_none(found) else found.copy() if found.ndim else found.item()
+    if isinstance(value, list):
+        return found.tolist()
+    if isinstance(value, tuple):
+        new = [_restored(f"{name}/{part}", x, state) for part, x in _parts(value).items()]
+        return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
+    _put_back(value, f"{name}/", state)
+    return value

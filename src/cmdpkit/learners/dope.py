@@ -22,15 +22,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from cmdpkit.estimate.radii import bernstein, confidence_box, mean_radius, start_bonus, transition_bonus
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import SafePolicy
+from cmdpkit.learners._model_based.learner import Belief, Decided, SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning, logs
 from cmdpkit.learners.params import not_negative
-from cmdpkit.model.transitions import FloatArray
 
 
 @dataclass(frozen=True)
@@ -40,46 +38,7 @@ class DOPEParams(SafePlanning):
     warm_up: float = not_negative(1.0)  # the baseline is played in the first warm_up * S^2 A H^4 / slack_b^2 episodes
 
 
-class Pessimism(NamedTuple):
-    """How DOPE and OPSRL plan."""
-
-    baseline: SafePolicy
-    kernel_log: float  # L
-    mean_log: float  # inside beta_l
-    warm_up: float  # K0
-    notes: tuple[str, ...]  # where the baseline is played throughout
-
-    @classmethod
-    def of(cls, spec: Spec, p: DOPEParams, baseline: SafePolicy) -> Pessimism:
-        """By the settings p, with the margin of this baseline."""
-        S, A, H, K = spec.S, spec.A, spec.H, spec.K
-        kernel_log, mean_log = p.c * math.log(2 * S * A * H * K / p.delta), logs(spec, p)[1]
-        warm_up = p.warm_up * S**2 * A * H**4 / baseline.margin**2
-        # Of a pair with one successor.
-        least = H * (bernstein(1.0, K, kernel_log) + (S - 1) * bernstein(0.0, K, kernel_log))
-        notes = baseline.doubt(spec, H * math.sqrt(mean_log / K) + (H - 1) * least, baseline.margin)
-        if warm_up >= K and not notes:
-            notes = (f"the baseline is played in the first {warm_up:.3g} episodes, hence throughout",)
-        return cls(baseline, kernel_log, mean_log, warm_up, notes)
-
-    def plan(self, learner: ModelBased, belief: Belief, weights: tuple[float, float]) -> Decided:
-        """The baseline, or the best policy whose pessimistic utilities reach the bounds in some model of the box.
-
-        The reward is raised by the weights times beta_l and B.
-        """
-        spec, counts = learner.spec, belief.counts
-        if belief.episodes < self.warm_up:
-            return self.baseline.plan()
-        signal = mean_radius(belief.visits, self.mean_log)
-        transition = transition_bonus(counts, spec.H, spec.A, self.kernel_log)
-        x = belief.signals - signal - spec.H * transition
-        x[0] = belief.signals[0] + weights[0] * signal + weights[1] * transition
-        box = confidence_box(counts, spec.H, spec.A, self.kernel_log)
-        start = spec.H * start_bonus(counts.starts, self.kernel_log)
-        return self.baseline.unless(learner.best(box, x, spec.rho + start))
-
-
-class DOPE(ModelBased):
+class DOPE(SafePlanner):
     """DOPE at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
@@ -95,19 +54,29 @@ class DOPE(ModelBased):
     paper = "arXiv 2112.00885"
     source = "authors' code"
     presets = {"practical": DOPEParams(replan="need", c=1e-3, bonus=0.1, warm_up=0.0), "theory": DOPEParams()}
-    needs = ("baseline", "baseline_utility")
     params: DOPEParams
 
-    def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
-        super().__init__(spec, **params)
-        self.pessimism = Pessimism.of(spec, self.params, SafePolicy.of(spec, baseline, baseline_utility))
-        self.notes, p, margin = self.pessimism.notes, self.params, self.pessimism.baseline.margin
-        self.weights = p.bonus * 3.0 * spec.H / margin, p.bonus * spec.H * spec.H / margin
+    def __init__(self, spec: Spec, **given: Any) -> None:
+        super().__init__(spec, **given)
+        p, (S, A, H, K) = self.params, (spec.S, spec.A, spec.H, spec.K)
+        self.kernel_log, self.mean_log = p.c * math.log(2 * S * A * H * K / p.delta), logs(spec, p)[1]
+        self.warm_up = p.warm_up * S**2 * A * H**4 / self.margin**2
+        self.weights = p.bonus * 3.0 * H / self.margin, p.bonus * H * H / self.margin  # of beta_l and B in the reward
+        # Of a pair with one successor.
+        least = H * (bernstein(1.0, K, self.kernel_log) + (S - 1) * bernstein(0.0, K, self.kernel_log))
+        self.notes = self.doubt(H * math.sqrt(self.mean_log / K) + (H - 1) * least, self.margin)
+        if self.warm_up >= K and not self.notes:
+            self.notes = (f"the baseline is played in the first {self.warm_up:.3g} episodes, hence throughout",)
 
     def plan(self, belief: Belief) -> Decided:
-        """The safe plan whose reward is raised by bonuses for unknown signals and transitions."""
-        return self.pessimism.plan(self, belief, self.weights)
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] of a plan with everything seen so far: shown to be safe, or the baseline."""
-        return self.plan(self.believed()).pi.copy()
+        """The baseline, or the best policy whose pessimistic utilities reach the bounds in some model of the box."""
+        spec, counts = self.spec, belief.counts
+        if belief.episodes < self.warm_up:
+            return self.to_baseline()
+        signal = mean_radius(belief.visits, self.mean_log)
+        transition = transition_bonus(counts, spec.H, spec.A, self.kernel_log)
+        x = belief.signals - signal - spec.H * transition
+        x[0] = belief.signals[0] + self.weights[0] * signal + self.weights[1] * transition
+        box = confidence_box(counts, spec.H, spec.A, self.kernel_log)
+        start = spec.H * start_bonus(counts.starts, self.kernel_log)
+        return self.best_or_baseline(box, x, spec.rho + start)

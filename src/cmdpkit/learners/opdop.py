@@ -25,20 +25,15 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
+    Improving,
     PolicyEvaluation,
     bonus_of,
-    evaluate,
+    evaluate_and_mix,
     improve,
-    improve_by,
     mirror,
-    mix,
-    mixture,
     move_prices,
     start_bonus_of,
-    update_estimates,
 )
-from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import StepSettings, even_visits, on_bonus, slack_of
 
 
@@ -75,9 +70,7 @@ def _improve(parts, counts, playing):
     """Move the prices by the previous evaluation, evaluate the policy again, then move the policy."""
     values, pi, share = parts.values, playing.pi, parts.mixing
     move_prices(playing.lam, values.rho, values.start[1:], parts.dual_rate, 0.0, 0.0, parts.cap)
-    update_estimates(parts.bonus, counts, values, 1)
-    evaluate(parts.bonus, counts, values, pi, 1, None)  # sums divided by n + 1 instead of n
-    mix(values, playing, None)
+    evaluate_and_mix(parts.bonus, counts, values, playing, 1, None)  # sums divided by n + 1 instead of n
     H, S, A = pi.shape
     for h in range(H):
         for s in range(S):
@@ -90,7 +83,7 @@ def _improve(parts, counts, playing):
     mirror(pi, values, parts.policy_rate)
 
 
-class OPDOP(ModelBased):
+class OPDOP(Improving):
     """OPDOP at work; keyword arguments other than preset and slack change single settings.
 
     >>> import cmdpkit as ck
@@ -105,23 +98,22 @@ class OPDOP(ModelBased):
     source = "text"
     needs = ("slack",)
     presets = {"practical": StepSettings(c=1e-6, policy_step=3.0), "theory": StepSettings()}
-    changing: ClassVar[tuple[str, ...]] = (*CHANGING, "promised")
+    changing: ClassVar[tuple[str, ...]] = (*Improving.changing, "promised")
     params: StepSettings
-    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, H, K = self.params, spec.H, spec.K
         log = p.c * math.log(spec.S * spec.A * H * K / p.delta)
         self.parts = OpdopParts(
-            values=PolicyEvaluation.of(spec, self.T),
+            values=self.values,
             bonus=OpdopBonus(H * math.sqrt(spec.S * log)),
             policy_rate=p.policy_step * math.sqrt(math.log(spec.A) / K) / H,
             dual_rate=p.dual_step / math.sqrt(K),
             mixing=1 / K,
             cap=2 * H / slack_of(spec, slack),
         )
-        self.promised = self.parts.values.start[1:]  # [N]: optimistic utilities of the previous policy
+        self.promised = self.values.start[1:]  # [N]: optimistic utilities of the previous policy
         self.promised[:] = spec.rho
-        improve_by(self, self.parts, self.parts.values.visits)
+        self.improve_with(self.parts)
         self.notes = on_bonus(spec, 2 * self.parts.bonus.beta / math.sqrt(even_visits(spec) + 1))

@@ -18,13 +18,10 @@ from __future__ import annotations
 from typing import Any
 
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import SafePolicy
-from cmdpkit.learners.dope import DOPEParams, Pessimism
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.learners.dope import DOPE, DOPEParams
 
 
-class OPSRL(ModelBased):
+class OPSRL(DOPE):
     """OPSRL at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
@@ -38,22 +35,8 @@ class OPSRL(ModelBased):
         "with probability 1 - delta no policy played is ever unsafe; regret of order S^2 sqrt(A H^7 K) as "
         "published, though later versions prove theirs with a bonus on the reward"
     )
-    paper = "arXiv 2112.00885"
-    source = "authors' code"
     presets = {"practical": DOPEParams(replan="need", c=1e-3, warm_up=0.0), "theory": DOPEParams()}
-    needs = ("baseline", "baseline_utility")
-    params: DOPEParams
 
-    def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
-        super().__init__(spec, **params)
-        self.pessimism = Pessimism.of(spec, self.params, SafePolicy.of(spec, baseline, baseline_utility))
-        self.notes = self.pessimism.notes
-
-    def plan(self, belief: Belief) -> Decided:
-        """The safe plan whose reward is raised for unknown signals alone: the box covers unknown transitions."""
-        raised = self.params.bonus * 3.0 * self.spec.H / self.pessimism.baseline.margin
-        return self.pessimism.plan(self, belief, (raised, 0.0))
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] of a plan with everything seen so far: shown to be safe, or the baseline."""
-        return self.plan(self.believed()).pi.copy()
+    def __init__(self, spec: Spec, **given: Any) -> None:
+        super().__init__(spec, **given)
+        self.weights = self.weights[0], 0.0  # the box covers unknown transitions

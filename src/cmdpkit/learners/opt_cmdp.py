@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.radii import confidence_box, mean_radius
+from cmdpkit.estimate.radii import confidence_box, hoeffding, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
-from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_radius
+from cmdpkit.learners._model_based.learner import Belief, Decided, OptimisticPlanner
+from cmdpkit.learners._model_based.settings import MarginWithRadii, even_visits, logs, on_bonus
 
 
-class OptCMDP(ModelBased):
+class OptCMDP(OptimisticPlanner):
     """OptCMDP at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -40,14 +39,11 @@ class OptCMDP(ModelBased):
     source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-3), "theory": MarginWithRadii()}
     params: MarginWithRadii
-    recommend = best_with_margin
-    warnings = warnings_of_margin
-    internals = internals_with_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.kernel_log, self.mean_log = logs(spec, self.params)
-        self.notes = on_radius(spec, self.mean_log)
+        self.notes = on_bonus(spec, float(hoeffding(even_visits(spec), self.mean_log)), 0.1)
 
     def plan(self, belief: Belief) -> Decided:
         """The best pair of a policy and a model of the box."""

@@ -18,12 +18,11 @@ import numpy as np
 
 from cmdpkit.estimate.radii import mean_radius, start_bonus, transition_bonus
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
+from cmdpkit.learners._model_based.learner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import MarginWithRadii, logs, on_bernstein_bonus
 
 
-class OptCMDPBonus(ModelBased):
+class OptCMDPBonus(OptimisticPlanner):
     """OptCMDP-bonus at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -38,9 +37,6 @@ class OptCMDPBonus(ModelBased):
     source = "restatement"
     presets = {"practical": MarginWithRadii(replan="need", c=1e-7), "theory": MarginWithRadii()}
     params: MarginWithRadii
-    recommend = best_with_margin
-    warnings = warnings_of_margin
-    internals = internals_with_margin
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)

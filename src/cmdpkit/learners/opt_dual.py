@@ -9,15 +9,13 @@ deterministic and hence not near the optimum.
 
 Symbols: rd = `bound`; 1/t_lam = `dual_rate`.
 
-Departures: those of all (`_model_based`); optimistic signals are cut at 1; `dual_step` multiplies the paper's 1/t_lam.
-"practical": c = 1e-3.
+Departures: those of all (`_model_based`); optimistic signals are cut at 1. "practical": c = 1e-3.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,26 +23,16 @@ from cmdpkit.estimate.boxes import BestPair, Box, best_pair, grown, new_box, upd
 from cmdpkit.estimate.radii import Bernstein, hoeffding
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
+    Improving,
     PolicyEvaluation,
     improve,
-    improve_by,
     improved,
-    mixture,
     move_prices,
     take,
 )
-from cmdpkit.learners._model_based.learner import CountingPlayer, ModelBased
-from cmdpkit.learners._model_based.settings import Radii, logs, on_radius, slack_of
-from cmdpkit.learners.params import positive
+from cmdpkit.learners._model_based.learner import CountingPlayer
+from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bonus, slack_of
 from cmdpkit.model.transitions import FloatArray, Signals
-
-
-@dataclass(frozen=True)
-class OptDualParams(Radii):
-    """Settings of OptDual-CMDP."""
-
-    dual_step: float = positive(1.0)  # times the theory's step of the prices
 
 
 class OptDualParts(NamedTuple):
@@ -84,7 +72,7 @@ def _improve(parts, counts, playing):
     move_prices(lam, values.rho, promised, parts.dual_rate, 0.0, 0.0, np.inf)
 
 
-class OptDual(ModelBased):
+class OptDual(Improving):
     """OptDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> import cmdpkit as ck
@@ -101,21 +89,19 @@ class OptDual(ModelBased):
     paper = "arXiv 2003.02189"
     source = "restatement"
     needs = ("slack",)
-    presets = {"practical": OptDualParams(c=1e-3), "theory": OptDualParams()}
-    params: OptDualParams
-    changing: ClassVar[tuple[str, ...]] = CHANGING
-    recommend = mixture
+    presets = {"practical": Radii(c=1e-3), "theory": Radii()}
+    params: Radii
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         log_p, log_l = logs(spec, self.params)
         bound = spec.H / slack_of(spec, slack)
-        dual_rate = self.params.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
+        dual_rate = bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K))
         box, pair = new_box(self.counts, spec.H, spec.A), BestPair.empty(spec.allowed.shape, 1 + spec.N)
-        values, objective = PolicyEvaluation.of(spec, self.T), np.zeros((self.T, spec.S, spec.A))
-        parts = OptDualParts(values, box, objective, pair, log_p, log_l, dual_rate)
-        improve_by(self, parts, values.visits, box.moves)
-        self.notes = on_radius(spec, log_l)
+        objective = np.zeros((self.T, spec.S, spec.A))
+        parts = OptDualParts(self.values, box, objective, pair, log_p, log_l, dual_rate)
+        self.improve_with(parts, box.moves)
+        self.notes = on_bonus(spec, float(hoeffding(even_visits(spec), log_l)), 0.1)
         improved(parts, self.counts, self.playing)
 
     def _player(self) -> CountingPlayer:

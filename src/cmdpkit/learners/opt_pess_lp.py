@@ -8,7 +8,7 @@ and g_hat - (1 + H S) b, which is feasible because the baseline meets its constr
 Needs: a safe policy `baseline` and its utilities `baseline_utility`. Output: the current policy.
 
 Symbols: b = sqrt(L / n), L = ln(16 S^2 A H K / delta) = `log`; a_r = (1 + S H) (1 + 4 H / slack_b); slack_b =
-`SafePolicy.margin`.
+`margin`.
 
 Departures: those of all planners (`_model_based`); slack_b is the least of the baseline's margins; the last step has no
 transition, so 1 takes the place of 1 + H S there; the start distribution raises the thresholds by its own term H S b;
@@ -26,13 +26,12 @@ import numpy as np
 from cmdpkit.estimate.boxes import drawn, total
 from cmdpkit.estimate.radii import hoeffding, mean_radius
 from cmdpkit.learners import Spec
-from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import SafePolicy
+from cmdpkit.learners._model_based.learner import Belief, Decided, SafePlanner
 from cmdpkit.learners._model_based.settings import SafePlanning
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 
-class OptPessLP(ModelBased):
+class OptPessLP(SafePlanner):
     """OptPess-LP at work; keyword arguments other than preset and baseline change single settings.
 
     >>> import cmdpkit as ck
@@ -48,33 +47,28 @@ class OptPessLP(ModelBased):
     paper = "arXiv 2106.02684"
     source = "restatement"
     presets = {"practical": SafePlanning(replan="need", c=1e-4, bonus=0.1), "theory": SafePlanning()}
-    needs = ("baseline", "baseline_utility")
     params: SafePlanning
 
-    def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
-        super().__init__(spec, **params)
-        self.baseline, p = SafePolicy.of(spec, baseline, baseline_utility), self.params
+    def __init__(self, spec: Spec, **given: Any) -> None:
+        super().__init__(spec, **given)
+        p = self.params
         self.log = p.c * math.log(16 * spec.S**2 * spec.A * spec.H * spec.K / p.delta)
         most = np.full(spec.allowed.shape, spec.K)
         signal, transition = self._radii(most, most)
         pessimism = float((signal + spec.H * transition).max(axis=(1, 2)).sum()) + self._start(spec.K)
-        self.notes = self.baseline.doubt(spec, pessimism, self.baseline.margin / 2)
+        self.notes = self.doubt(pessimism, self.margin / 2)
 
     def plan(self, belief: Belief) -> Decided:
         """The baseline, or the best policy that is safe in the estimated model with pessimistic utilities."""
         spec, (signal, transition) = self.spec, self._radii(belief.visits, belief.moved)
-        boldness = self.params.bonus * (1 + 4 * spec.H / self.baseline.margin)
+        boldness = self.params.bonus * (1 + 4 * spec.H / self.margin)
         x = belief.signals - (signal + spec.H * transition)
         x[0] = belief.signals[0] + boldness * (signal + spec.H * transition)
-        start, known, V = self._start(belief.episodes), drawn(self.baseline.pi), np.zeros((2, spec.S, 1))
+        start, known, V = self._start(belief.episodes), drawn(self.baseline), np.zeros((2, spec.S, 1))
         shown = np.array([total(belief.model, g, known, V) for g in x[1:]]) - start
-        if (shown <= (spec.rho + self.baseline.utilities) / 2).any():
-            return self.baseline.plan()
-        return self.baseline.unless(self.best(belief.model, x, spec.rho + start))
-
-    def recommend(self) -> FloatArray:
-        """pi [H, S, A] of a plan with everything seen so far: shown to be safe, or the baseline."""
-        return self.plan(self.believed()).pi.copy()
+        if (shown <= (spec.rho + self.baseline_utilities) / 2).any():
+            return self.to_baseline()
+        return self.best_or_baseline(belief.model, x, spec.rho + start)
 
     def _radii(self, visits: IntArray, moved: IntArray) -> tuple[FloatArray, FloatArray]:
         """Of signals [T, S, A], and of the rows of the kernel in total variation [H, S, A], none at the last step."""

@@ -32,20 +32,17 @@ from cmdpkit.estimate.counts import frequencies
 from cmdpkit.estimate.radii import hoeffding
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
+    Improving,
     PolicyEvaluation,
     bonus_of,
     evaluate,
     improve,
-    improve_by,
     improved,
-    mixture,
     move_prices,
     start_bonus_of,
     take,
     update_estimates,
 )
-from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import RadiusSettings, utilities_of
 from cmdpkit.learners.params import at_least_zero, not_negative, positive
 from cmdpkit.model.compiled import compiled
@@ -131,7 +128,7 @@ def _tightening(k, parts):
     return min(parts.tighten * (log + 1.0) / np.sqrt(k * log), parts.tighten_max)
 
 
-class OptPessPrimalDual(ModelBased):
+class OptPessPrimalDual(Improving):
     """OptPess-PrimalDual at work; keyword arguments other than preset and baseline_utility change single settings.
 
     >>> import cmdpkit as ck
@@ -152,9 +149,8 @@ class OptPessPrimalDual(ModelBased):
         "practical": OptPessPrimalDualParams(c=1e-6, tighten=3e-4, tighten_max=0.5),
         "theory": OptPessPrimalDualParams(),
     }
-    changing: ClassVar[tuple[str, ...]] = (*CHANGING, "queue")
+    changing: ClassVar[tuple[str, ...]] = (*Improving.changing, "queue")
     params: OptPessPrimalDualParams
-    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, baseline_utility: Any = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -163,7 +159,7 @@ class OptPessPrimalDual(ModelBased):
         self.queue = np.zeros(spec.N)
         parts = OptPessParts(
             self.queue,
-            PolicyEvaluation.of(spec, self.T),
+            self.values,
             *(undrawn(np.zeros((H, S), dtype=np.int16), A), np.zeros((2, S)), np.zeros((2, S, 0)), NO_VALUES),
             c=p.c,
             events=16 * S**2 * A * H / p.delta,
@@ -171,7 +167,7 @@ class OptPessPrimalDual(ModelBased):
             tighten=p.tighten * 5 * H**2 * math.sqrt(S**3 * A),
             tighten_max=p.tighten_max * self.margin,
         )
-        improve_by(self, parts, parts.values.visits)
+        self.improve_with(parts)
         last = float(_tightening.plain(spec.K, parts))
         if spec.N and last > self.margin / 2:
             self.notes = (

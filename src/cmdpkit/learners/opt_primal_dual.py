@@ -20,23 +20,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
     BernsteinBonus,
+    Improving,
     PolicyEvaluation,
-    evaluate,
+    evaluate_and_mix,
     improve,
-    improve_by,
     mirror,
-    mix,
-    mixture,
     move_prices,
-    update_estimates,
 )
-from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, StepSettings, logs, on_bernstein_bonus, slack_of
 
 
@@ -59,14 +54,12 @@ class OptPrimalDualParts(NamedTuple):
 def _improve(parts, counts, playing):
     """Evaluate the policy, then move it and the prices."""
     values = parts.values
-    update_estimates(parts.bonus, counts, values, 0)
-    evaluate(parts.bonus, counts, values, playing.pi, 0, None)
-    mix(values, playing, None)
+    evaluate_and_mix(parts.bonus, counts, values, playing, 0, None)
     mirror(playing.pi, values, parts.policy_rate)
     move_prices(playing.lam, values.rho, values.start[1:], parts.dual_rate, 0.0, 0.0, parts.dual_bound)
 
 
-class OptPrimalDual(ModelBased):
+class OptPrimalDual(Improving):
     """OptPrimalDual-CMDP at work; keyword arguments other than preset and slack change single settings.
 
     >>> import cmdpkit as ck
@@ -88,8 +81,6 @@ class OptPrimalDual(ModelBased):
         "theory": OptPrimalDualParams(),
     }
     params: OptPrimalDualParams
-    changing: ClassVar[tuple[str, ...]] = CHANGING
-    recommend = mixture
 
     def __init__(self, spec: Spec, *, preset: str | None = None, slack: float | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -97,11 +88,11 @@ class OptPrimalDual(ModelBased):
         bound = spec.H / slack_of(spec, slack)
         reach = spec.H * (1 + spec.N * bound)  # largest Q_r + sum_n lam_n Q_n
         self.parts = OptPrimalDualParts(
-            values=PolicyEvaluation.of(spec, self.T),
+            values=self.values,
             bonus=BernsteinBonus(spec.H, *radii),
             policy_rate=p.policy_step * math.sqrt(2 * math.log(spec.A) / spec.K) / reach,
             dual_rate=p.dual_step * bound / (spec.H * math.sqrt(max(spec.N, 1) * spec.K)),
             dual_bound=bound,
         )
-        improve_by(self, self.parts, self.parts.values.visits)
+        self.improve_with(self.parts)
         self.notes = on_bernstein_bonus(spec, *radii)

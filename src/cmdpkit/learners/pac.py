@@ -25,8 +25,8 @@ import numpy as np
 
 from cmdpkit.estimate.model import best_plan, model_of
 from cmdpkit.learners import Params, Spec
-from cmdpkit.learners._model_based.cadence import Cadence, new_cadence
 from cmdpkit.learners._model_based.learner import ModelBased
+from cmdpkit.learners._model_based.settings import Cadence, new_cadence
 from cmdpkit.learners.params import probability
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.transitions import FloatArray

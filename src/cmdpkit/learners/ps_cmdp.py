@@ -33,8 +33,7 @@ import numpy as np
 
 from cmdpkit.estimate.boxes import Known, start_of
 from cmdpkit.estimate.continuing import added, drawn_signals, everywhere, gamma_drawn, normalised, observed, shared
-from cmdpkit.learners._model_based.learner import Belief, Decided, ModelBased
-from cmdpkit.learners._model_based.planning import best_with_margin, internals_with_margin, warnings_of_margin
+from cmdpkit.learners._model_based.learner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive
 from cmdpkit.model.transitions import FloatArray
@@ -58,7 +57,7 @@ class Drawn(NamedTuple):
     signals: FloatArray  # [1+N, T, S, A]: mean reward and utilities
 
 
-class PSCMDP(ModelBased):
+class PSCMDP(OptimisticPlanner):
     """PS-CMDP at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -78,9 +77,6 @@ class PSCMDP(ModelBased):
     }
 
     params: PosteriorPlanning
-    recommend = best_with_margin
-    warnings = warnings_of_margin
-    internals = internals_with_margin
 
     def draw(self, belief: Belief, draw: np.random.Generator) -> Drawn:
         """A model from the posterior."""

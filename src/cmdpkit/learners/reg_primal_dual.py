@@ -38,25 +38,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
     BernsteinBonus,
+    Improving,
     PolicyEvaluation,
     bonus_of,
-    evaluate,
+    evaluate_and_mix,
     improve,
-    improve_by,
     mirror,
-    mix,
     move_prices,
     start_bonus_of,
-    update_estimates,
 )
-from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, even_visits, logs, on_bernstein_bonus, on_bonus
 from cmdpkit.learners.params import above_zero, not_negative
 from cmdpkit.model.compiled import compiled
@@ -139,9 +135,7 @@ def _improve(parts, counts, playing):
     values, step, tau, margin = parts.values, parts.step, parts.tau, parts.margin
     k = float(parts.whole if parts.whole > 0 else playing.episodes[0] + parts.shift)
     eta, tau_k, margin_k = step[0] * k ** -step[1], tau[0] * k ** -tau[1], margin[0] * k ** -margin[1]
-    update_estimates(parts.bonus, counts, values, 0)
-    evaluate(parts.bonus, counts, values, playing.pi, 0, tau_k)
-    mix(values, playing, tau_k)
+    evaluate_and_mix(parts.bonus, counts, values, playing, 0, tau_k)
     mirror(playing.pi, values, eta)
     move_prices(playing.lam, values.rho, values.start[1:], eta, tau_k, margin_k, parts.cap)
 
@@ -151,7 +145,7 @@ MULLER = RegParams(whole=True)
 FLEXDOME = RegParams(step_power=5 / 6, tau=0.1, tau_power=1 / 6, margin=0.1, margin_power=1 / 6)
 
 
-class RegPrimalDual(ModelBased):
+class RegPrimalDual(Improving):
     """The regularised primal-dual learner at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -175,7 +169,6 @@ class RegPrimalDual(ModelBased):
         "flexdome": FLEXDOME,
     }
     params: RegParams
-    changing: ClassVar[tuple[str, ...]] = CHANGING
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -192,7 +185,7 @@ class RegPrimalDual(ModelBased):
             bonus = UoptBonus(p.c, log)
             self.notes = on_bonus(spec, p.c * _width.plain(even_visits(spec), math.sqrt(spec.S), log))
         self.parts = RegParts(
-            values=PolicyEvaluation.of(spec, self.T),
+            values=self.values,
             bonus=bonus,
             step=(p.step, p.step_power),
             tau=(p.tau, p.tau_power),
@@ -201,7 +194,7 @@ class RegPrimalDual(ModelBased):
             whole=spec.K if p.whole else 0,
             cap=p.cap,
         )
-        improve_by(self, self.parts, self.parts.values.visits)
+        self.improve_with(self.parts)
 
     def recommend(self) -> FloatArray:
         """pi [H, S, A] of the last iterate."""

@@ -21,7 +21,7 @@ from cmdpkit.model.validate import index_of
 
 FOLDER = "cmdpkit.learners"
 GROUP = "cmdpkit.learners"  # of entry points
-SHARED = ("contract", "params", "registry", "spec", "state")  # modules of the folder that are not algorithms
+SHARED = ("contract", "params", "registry")  # modules of the folder that are not algorithms
 
 
 class Facts(NamedTuple):

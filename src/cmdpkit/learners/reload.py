@@ -5,14 +5,14 @@ Ascent-Descent for Last-Iterate Convergence in Constrained MDPs" (ICML 2023, arX
 horizons. Plain ascent in the policy and descent in the prices circle around the saddle point forever; a step along
 twice the current gradient minus the one before settles there:
 
-    pi <- pi exp(eta (2 G - G_before)),   lam_n <- [lam_n + eta_lam (2 d_n - d_n_before)]_+,
+    pi <- pi exp(eta (2 G - G_before)),   lam_n <- [lam_n + eta (2 d_n - d_n_before)]_+,
     G = Q_r + sum_n lam_n Q_n,            d_n = rho_n - w_n.
 
 The learner takes one such step after every episode, on the estimated model with the bonuses of OptPrimalDual-CMDP.
 
 Output: the last iterate.
 
-Symbols: eta = `step` / sqrt(H), eta_lam = `dual_step` / sqrt(H); G_before, d_before = `Gradients`.
+Symbols: eta = `step` / sqrt(H); G_before, d_before = `Gradients`.
 
 What is proved is asymptotic and for occupancy measures; for the form in policy space nothing is (table 1 of Ding et
 al., arXiv 2306.11700, which also confirms the kind of step: one-step optimistic multiplicative weights).
@@ -32,17 +32,13 @@ import numpy as np
 
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
-    CHANGING,
     BernsteinBonus,
+    Improving,
     PolicyEvaluation,
-    evaluate,
+    evaluate_and_mix,
     improve,
-    improve_by,
     mirror,
-    mix,
-    update_estimates,
 )
-from cmdpkit.learners._model_based.learner import ModelBased
 from cmdpkit.learners._model_based.settings import Radii, logs, on_bernstein_bonus
 from cmdpkit.learners.params import positive
 from cmdpkit.model.transitions import FloatArray, IntArray
@@ -52,8 +48,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray
 class ReLOADParams(Radii):
     """Settings of the learner."""
 
-    step: float = positive(1.0)  # step of the policy, times 1 / sqrt(H)
-    dual_step: float = positive(1.0)  # step of the prices, times 1 / sqrt(H)
+    step: float = positive(1.0)  # step of policy and prices, times 1 / sqrt(H)
 
 
 class Gradients(NamedTuple):
@@ -63,18 +58,13 @@ class Gradients(NamedTuple):
     d: FloatArray  # [N]: of the prices
     steps: IntArray  # [1]: how many steps were taken
 
-    @classmethod
-    def none(cls, values: PolicyEvaluation) -> Gradients:
-        """Before the first step."""
-        return cls(np.zeros(values.mixed.shape), np.zeros(len(values.rho)), np.zeros(1, dtype=np.int64))
-
 
 class ReLOADParts(NamedTuple):
     """What compiled code needs."""
 
     values: PolicyEvaluation
     before: Gradients
-    rates: FloatArray  # [2]: eta and eta_lam
+    eta: float
     bonus: BernsteinBonus
 
 
@@ -84,10 +74,8 @@ def _improve(parts, counts, playing):
 
     They move along 2 current - previous gradient, the first time along the current one.
     """
-    (values, before, rates, bonus), pi, lam = parts, playing.pi, playing.lam
-    update_estimates(bonus, counts, values, 0)
-    evaluate(bonus, counts, values, pi, 0, None)
-    mix(values, playing, None)
+    (values, before, eta, bonus), pi, lam = parts, playing.pi, playing.lam
+    evaluate_and_mix(bonus, counts, values, playing, 0, None)
     weight = 1.0 if before.steps[0] > 0 else 0.0
     before.steps[0] += 1
     H, S, A = pi.shape
@@ -97,14 +85,14 @@ def _improve(parts, counts, playing):
                 G = values.mixed[h, s, a]
                 values.mixed[h, s, a] += weight * (G - before.G[h, s, a])
                 before.G[h, s, a] = G
-    mirror(pi, values, rates[0])
+    mirror(pi, values, eta)
     for n in range(len(lam)):
         d = values.rho[n] - values.start[1 + n]
-        lam[n] = max(lam[n] + rates[1] * (d + weight * (d - before.d[n])), 0.0)
+        lam[n] = max(lam[n] + eta * (d + weight * (d - before.d[n])), 0.0)
         before.d[n] = d
 
 
-class ReLOAD(ModelBased):
+class ReLOAD(Improving):
     """ReLOAD at work; keyword arguments other than the preset change single settings.
 
     >>> import cmdpkit as ck
@@ -121,15 +109,16 @@ class ReLOAD(ModelBased):
     paper = "arXiv 2302.01275"
     source = "restatement"
     presets = {"practical": ReLOADParams(c=1e-7), "theory": ReLOADParams()}
-    changing: ClassVar[tuple[str, ...]] = (*CHANGING, "before")
+    changing: ClassVar[tuple[str, ...]] = (*Improving.changing, "before")
     params: ReLOADParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, radii = self.params, logs(spec, self.params)
-        values, rates = PolicyEvaluation.of(spec, self.T), np.array([p.step, p.dual_step]) / math.sqrt(spec.H)
-        self.before = Gradients.none(values)
-        improve_by(self, ReLOADParts(values, self.before, rates, BernsteinBonus(spec.H, *radii)), values.visits)
+        self.before = Gradients(np.zeros(spec.allowed.shape), np.zeros(spec.N), np.zeros(1, dtype=np.int64))
+        self.improve_with(
+            ReLOADParts(self.values, self.before, p.step / math.sqrt(spec.H), BernsteinBonus(spec.H, *radii))
+        )
         self.notes = on_bernstein_bonus(spec, *radii)
 
     def recommend(self) -> FloatArray:

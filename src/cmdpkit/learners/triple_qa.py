@@ -39,8 +39,7 @@ import numpy as np
 
 from cmdpkit.learners import Learner, Params, Returns, Spec
 from cmdpkit.learners._q_learning import numbers_of
-from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, ruled
-from cmdpkit.learners.spec import check_walk
+from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, check_walk, ruled
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional

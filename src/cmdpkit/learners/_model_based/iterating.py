@@ -14,7 +14,7 @@ truncated: cutting them from below would call a policy safer than it was shown t
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -141,6 +141,14 @@ def evaluate(bonus, counts, values, pi, extra, tau):
         values.start[n] = min(values.start[n], float(H))
 
 
+@compiled
+def evaluate_and_mix(bonus, counts, values, playing, extra, tau):
+    """Evaluate the policy in use with the newest counts, and fill `mixed`."""
+    update_estimates(bonus, counts, values, extra)
+    evaluate(bonus, counts, values, playing.pi, extra, tau)
+    mix(values, playing, tau)
+
+
 class BernsteinBonus(NamedTuple):
     """beta_l + H sum_s' beta_p, and H sum_s beta_p of the start."""
 
@@ -256,21 +264,25 @@ def improved(parts, counts, playing):
     improve(parts, counts, playing)
 
 
-# -- What these learners share as objects.
-
-CHANGING = ("playing", "counts", "choices")  # what changes in all of them
+# -- The base class.
 
 
-def improve_by(learner: ModelBased, parts: Any, *derived: IntArray) -> None:
-    """Let a learner improve its policy after every episode.
+class Improving(ModelBased):
+    """A learner that improves its policy after every episode; unless it says otherwise, it returns a mixture of all."""
 
-    `parts` are given to `improve`, and `derived` are visits that its working memory was found from.
-    """
-    learner.choices = np.zeros((2, *learner.spec.allowed.shape))
-    learner.after = PolicySteps(learner.choices, parts)
-    learner.derived = derived
+    changing: ClassVar[tuple[str, ...]] = ("playing", "counts", "choices")
 
+    def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
+        super().__init__(spec, preset=preset, **params)
+        self.values = PolicyEvaluation.of(spec, self.T)
+        # [2, H, S, A]: choices before and since the number of episodes last doubled.
+        self.choices = np.zeros((2, *spec.allowed.shape))
 
-def mixture(learner: ModelBased) -> FloatArray:
-    """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did; a method."""
-    return conditional(learner.choices.sum(axis=0), learner.behaviour())
+    def improve_with(self, parts: Any, *derived: IntArray) -> None:
+        """Give `parts` to `improve` after every episode; `derived` are further visits that their memory rests on."""
+        self.after = PolicySteps(self.choices, parts)
+        self.derived = (self.values.visits, *derived)
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that chooses as the policies of the last half to three quarters of the run did."""
+        return conditional(self.choices.sum(axis=0), self.behaviour())

@@ -1,8 +1,14 @@
-"""The base class of model-based learners: play a policy, count what happens, and find the next policy from the counts.
+"""The base classes of model-based learners: play a policy, count what happens, find the next policy from the counts.
 
 A learner *plans*: it writes `plan`, a function of what the counts say, and a `Cadence` says when a plan is due. Or it
-*improves* policy and prices a little after every episode, in compiled code (`steps`). What follows an episode is kept
-in `after`, a `Cadence` or `PolicySteps`, and the type chooses what compiled code does.
+*improves* policy and prices a little after every episode, in compiled code (`iterating`). What follows an episode is
+kept in `after`, a `Cadence` or `PolicySteps`, and the type chooses what compiled code does.
+
+Plans of optimistic planners are too good to be true, so that they return another policy. It is the best of the
+estimated model among actions that were tried, and clears the bounds by a margin for the standard error of its own
+prediction: an optimum of an estimated model meets a bound exactly there, and hence misses it in truth in about half of
+all cases. The margin is that of CL-PRI (`cmdpkit.estimate.errors`). Safe planners play a known safe policy, the
+baseline, until they can prove another one safe.
 """
 
 from __future__ import annotations
@@ -26,12 +32,24 @@ from cmdpkit.estimate.counts import (
     with_room,
     with_room_for_episodes,
 )
+from cmdpkit.estimate.errors import HandOver, error_quantile, handed_over
 from cmdpkit.estimate.intervals import Intervals
+from cmdpkit.estimate.model import model_of
 from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners._episodes import choose, chosen, learn, learned, play_episodes, show
-from cmdpkit.learners._model_based.cadence import Cadence, mark_planned, new_cadence, note_episode
-from cmdpkit.learners._model_based.settings import PlannerSettings, Planning
-from cmdpkit.learners._note import Note
+from cmdpkit.learners._model_based.settings import (
+    Cadence,
+    PlannerSettings,
+    Planning,
+    SafePlanning,
+    WithMargin,
+    mark_planned,
+    new_cadence,
+    note_episode,
+    policy_of,
+    utilities_of,
+)
+from cmdpkit.learners._note import Note, UnitTotals, notes_above
 from cmdpkit.model.compiled import primitive
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.simulate.meter import PolicyTable, watch
@@ -138,13 +156,12 @@ class PlanLog:
 class ModelBased(Learner):
     """A learner that plays a policy pi [H, S, A] and counts, over all steps together where the world is stationary.
 
-    A planner writes `plan`; a learner that improves its policy after every episode calls `iterating.improve_by`.
+    A planner writes `plan`; a learner that improves its policy after every episode inherits from `iterating.Improving`.
     """
 
     params: PlannerSettings
     certifies = True
     changing: ClassVar[tuple[str, ...]] = ("playing", "counts", "after", "plan_log")
-    choices: FloatArray  # [2, H, S, A]: choices before and since the number of episodes last doubled, of `PolicySteps`
     derived: tuple[IntArray, ...] = ()  # visits that working memory was found from; -1 asks for it again
     _found: tuple[int, Any] = (-1, None)  # number of episodes, and what `once` has found after them
 
@@ -276,6 +293,92 @@ class ModelBased(Learner):
     def multipliers(self) -> FloatArray:
         """lam [N], the price in reward that is put on each utility now."""
         return self.playing.lam.copy()
+
+
+class OptimisticPlanner(ModelBased):
+    """A planner that returns another policy than it plays: the best of the estimate, with a margin for its error."""
+
+    params: WithMargin
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] that is best in the estimated model and clears the bounds there by a margin for its own error.
+
+        It uses actions that were tried a few times; in states that were never seen it is the policy played last.
+        """
+        known, found = self.once(self._covering_plan)
+        pi: FloatArray = np.where(known[..., None], found.plan.pi, self.playing.pi)
+        return pi
+
+    def warnings(self) -> tuple[str | Note, ...]:
+        """Bounds that the last plan found out of reach, or that the policy to return may miss."""
+        said, log = super().warnings(), self.plan_log
+        if log.last_infeasible:
+            said += (Note("no plan"),)
+        if not log.plans or not self.params.margin:
+            return said
+        return (*said, *notes_above("not cleared", self.once(self._covering_plan)[1].uncovered, 0.0))
+
+    def internals(self) -> dict[str, Any]:
+        """How planning went, and the margin of the policy that would be returned now, in unit scale."""
+        said = super().internals()
+        if not self.plan_log.plans:
+            return said
+        cells = int(self.spec.allowed.any(axis=0).sum() if self.T < self.spec.H else self.spec.allowed.sum())
+        tried = int((self.counts.visits > 0).sum())
+        margin = self.once(self._covering_plan)[1].margin
+        return {
+            **said,
+            "cells never tried": f"{cells - tried} of {cells}",
+            "margin of the returned policy": UnitTotals(margin.round(6).tolist()),
+        }
+
+    def _covering_plan(self) -> tuple[BoolArray, HandOver]:
+        """Where the estimated model knows an action [H, S], and the plan in it with its margin."""
+        spec, p = self.spec, self.params
+        z = p.margin * error_quantile(p.delta / 2, spec.N) if spec.N else 0.0
+        for least in (p.tried, 1):
+            model = model_of(self.counts, spec.rho, spec.allowed, least)
+            found = handed_over(model, spec.rho, np.zeros(spec.N), z)
+            if found.plan.feasible:
+                break
+        return model.known, found
+
+
+class SafePlanner(ModelBased):
+    """A planner that plays a policy which is known to be safe, until it can prove another one safe."""
+
+    needs = ("baseline", "baseline_utility")
+    params: SafePlanning
+
+    def __init__(self, spec: Spec, *, baseline: Any = None, baseline_utility: Any = None, **params: Any) -> None:
+        super().__init__(spec, **params)
+        self.baseline = policy_of(spec, baseline)  # [H, S, A]
+        self.baseline_utilities = utilities_of(spec, baseline_utility)  # [N], strictly above the bounds
+        self.margin = float((self.baseline_utilities - spec.rho).min(initial=np.inf))  # least amount above a bound
+
+    def recommend(self) -> FloatArray:
+        """pi [H, S, A] of a plan with everything seen so far: shown to be safe, or the baseline."""
+        return self.plan(self.believed()).pi.copy()
+
+    def to_baseline(self) -> Decided:
+        """The decision to play the baseline."""
+        return Decided(self.baseline, np.zeros(self.spec.N), np.nan, baseline=True)
+
+    def best_or_baseline(self, models: Models, x: FloatArray, rho: FloatArray) -> Decided:
+        """The best plan for signals x [1 + N], or the baseline where none meets the bounds."""
+        decided = self.best(models, x, rho)
+        return decided if decided.feasible else self.to_baseline()
+
+    def doubt(self, pessimism: float, needed: float) -> tuple[str, ...]:
+        """A note where even K visits of every pair leave more pessimism than the baseline's margin allows."""
+        H, K = self.spec.H, self.spec.K
+        if pessimism < needed:
+            return ()
+        return (
+            f"even after K = {K} visits of a pair the utilities of an episode are lowered by {pessimism / H:.1%} of "
+            f"their largest possible range, and only {needed / H:.1%} would let it leave the baseline: it will be "
+            "played throughout",
+        )
 
 
 def certifier_of(spec: Spec, delta: float) -> Certifier:

@@ -23,8 +23,7 @@ from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
 from cmdpkit.learners._closed_loop import LoopParams
 from cmdpkit.learners._continuing import ContinuingPlanner, Player, planned
 from cmdpkit.learners._note import Note
-from cmdpkit.learners.params import above_zero, at_least_zero, ruled
-from cmdpkit.learners.spec import Spec
+from cmdpkit.learners.params import Spec, above_zero, at_least_zero, ruled
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 

@@ -13,8 +13,7 @@ from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners._closed_loop import Account, LoopParams, Timetable, owed
 from cmdpkit.learners._note import Note, notes_above
-from cmdpkit.learners.params import above_zero, at_least_zero
-from cmdpkit.learners.spec import Spec
+from cmdpkit.learners.params import Spec, above_zero, at_least_zero
 from cmdpkit.model.tolerances import LP_TOLERANCE, NO_GAIN, NO_SHORTFALL, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.policies import action_values, flow

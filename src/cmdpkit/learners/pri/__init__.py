@@ -152,11 +152,10 @@ class PRI(Learner):
         found = self.refinement
         if found is None:
             return []
-        M = policies_in(self.pruning.D)
         said: list[str | Note] = []
-        if found.M < M:
+        if policies_in(self.pruning.D) > found.M:
             said.append(
-                f"pruning left {_large(M)} policies, refinement takes the {found.M} whose actions were visited most; "
+                f"pruning left more than {found.M} policies: refinement takes those whose actions were visited most; "
                 "max_policies raises that, compare=true or more runs prune further"
             )
         if found.floor < self.params.floor:
@@ -245,7 +244,3 @@ def _with_quorum(params: dict[str, Any]) -> dict[str, Any]:
     if isinstance(runs, int | float) and math.isfinite(runs):
         return {"quorum": int(runs) // 2 + 1, **params}
     return params
-
-
-def _large(M: int) -> str:
-    return f"{M:,}" if M < 10**9 else f"about 1e{len(str(M)) - 1}"

@@ -12,7 +12,6 @@ from typing import Any
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Learner, Params, Spec, resolve
-from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import at_least_one, at_least_zero, below_one, finite
 from cmdpkit.model.transitions import BoolArray, FloatArray
 
@@ -24,9 +23,7 @@ class PRIParams(Params):
     Values and utilities are totals of an episode in unit scale.
     """
 
-    base: str = "triple-q"  # name of the base learner, any registered algorithm
-    base_random_ties: bool = False  # whether Triple-Q breaks ties at random even where its settings do not
-    base_explore: float = below_one(0.0)  # share of random actions to which Triple-Q's exploration fades; 0: none
+    base: str = "triple-q"  # the base learner: the name of any algorithm, or "package.module:Class"
     K: int = at_least_one()  # number of episodes of refinement; identification has those that are left
     eps_rho: float = finite()  # added to every threshold in refinement
     eps_prune: float = finite(0.0)  # added to every threshold in pruning
@@ -58,10 +55,6 @@ class PRIParams(Params):
         super().__post_init__()
         self._expect("quorum", self.quorum <= self.runs, f"at most runs = {self.runs}")
 
-    def floor_of(self, M: int) -> float:
-        """e', the smallest weight among M policies."""
-        return min(self.floor, 1 / M)
-
 
 def printed_preset(spec: Spec) -> PRIParams:
     """The published synthetic experiment, scaled: of T = 15e6 episodes 10 runs of 1e5, then 7e6, then the rest.
@@ -84,8 +77,8 @@ def printed_preset(spec: Spec) -> PRIParams:
 
 
 def theory_preset(spec: Spec) -> PRIParams:
-    """Algorithms 1 to 5 as printed, with the constants of the paper's theorem."""
-    K = theory_K(spec)
+    """Algorithms 1 to 5 as printed, with the constants of the paper's theorem; a third of the run may be pruning."""
+    K = max(spec.K // 3, 1)
     votes = _votes(K)
     return PRIParams(
         K=K,
@@ -113,21 +106,6 @@ def theory_preset(spec: Spec) -> PRIParams:
     )
 
 
-def theory_K(spec: Spec) -> int:
-    """The largest K with 2 K and the episodes of pruning in T; where pruning would take more than a third, T / 3."""
-    low, high = 1, spec.K
-    while low < high:
-        K = (low + high + 1) // 2
-        low, high = (K, high) if 2 * K + min(pruning_episodes(spec, K), K) <= spec.K else (low, K - 1)
-    return low
-
-
-def pruning_episodes(spec: Spec, K: int) -> int:
-    """The largest number: usage runs, and for every action two tests of votes of trials, each with two base runs."""
-    votes = _votes(K)
-    return (1 + 4 * spec.H * spec.S * spec.A * votes) * votes * _run(K)
-
-
 def tightening(K: int) -> float:
     """The paper's eps_rho."""
     return math.log(K) ** 2 / math.sqrt(K)
@@ -143,71 +121,23 @@ def rad(H: int, K: int, e: float, t: int) -> float:
     return H * math.sqrt(max(math.log(t * e * K), 0.0) / (e * t * math.sqrt(K)))
 
 
-def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str | Note, ...]:
+def notes(spec: Spec, preset: str, p: PRIParams) -> tuple[str, ...]:
     """What the theory's constants amount to at this K, as (changed) parameters have them."""
     if preset != "theory":
         return ()
-    H, small = spec.H, 0.01  # a difference in value, as a share of H, that a comparison should notice
-    needed = math.log10(4 / (small * H)) / 0.03
-    said: list[str | Note] = [
-        f"base runs have K^0.25 = {p.run_episodes} episodes, too few to learn from, and an action used at most "
-        f"K^0.2 = {p.count_min:.1f} times is pruned: every action of a state that fewer than "
-        f"{p.count_min / p.run_episodes:.0%} of the episodes reach. The most used one is kept",
-        f"Compare's tolerance 4 / K^0.03 = {p.tol_value:.3g} is {_against(p.tol_value, H)}: smaller differences pass, "
-        f"which leaves the decision to its utility test. It would notice {small:.0%} of H from K = 1e{needed:.0f} on",
-        _never_reached(p),
-    ]
-    if spec.N:
-        said += _about_bounds(spec, p)
     most = math.floor(1 / p.floor)
-    said.append(
-        f"the floor e' = 1 / ln K = {p.floor:.3g} keeps every policy's weight above it, whatever the optimum is, and "
-        f"exceeds 1 / M for more than {most} policies: then all weights are 1 / M"
-    )
-    if most < 2**spec.N:
-        said.append(
-            f"with N = {spec.N} constraints even a pruned instance may have 2^N = {2**spec.N} > {most} policies"
-        )
-    return tuple(said)
-
-
-def _never_reached(p: PRIParams) -> str:
-    """Which phases have nothing to do, because two actions of a state rarely both survive usage."""
-    share = 2 * p.count_min / p.run_episodes
-    never = "usage leaves one policy, and Compare and refinement are never reached"
-    if share >= 1:
-        return (
-            f"two actions of a state need {2 * p.count_min:.1f} visits to be both kept, more than a base run has "
-            f"episodes: {never}"
-        )
     return (
-        f"two actions of a state are both kept only if at least {share:.0%} of the episodes come by, and share it "
-        f"evenly: otherwise {never}"
+        f"base runs have K^0.25 = {p.run_episodes} episodes, too few to learn from, and an action used at most "
+        f"K^0.2 = {p.count_min:.1f} times is pruned: unless two actions of a state share {2 * p.count_min:.1f} visits "
+        "evenly, only the most used one is kept, and Compare and refinement are never reached",
+        f"Compare's tolerance 4 / K^0.03 = {p.tol_value:.3g} is {p.tol_value / spec.H:.0%} of the largest conceivable "
+        f"gap, H = {spec.H}: smaller differences pass, which leaves the decision to its utility test",
+        f"thresholds are tightened by eps_rho = (ln K)^2 / sqrt K, {p.eps_rho / spec.H:.1%} of the largest total. "
+        "Where the slack is smaller the tightened problem is infeasible: then Compare keeps every action it tests, and "
+        "refinement maximises the smallest margin",
+        f"the floor e' = 1 / ln K = {p.floor:.3g} keeps every policy's weight above it, whatever the optimum is, and "
+        f"exceeds 1 / M for more than {most} policies: then all weights are 1 / M",
     )
-
-
-def _about_bounds(spec: Spec, p: PRIParams) -> list[str | Note]:
-    """What the tightening and the band do to the thresholds."""
-    eps = p.eps_rho
-    rounds = math.isqrt(p.K)
-    radii = [rad(spec.H, p.K, p.floor, t) for t in range(1, rounds + 1)]
-    said: list[str | Note] = [
-        f"thresholds are tightened by eps_rho = (ln K)^2 / sqrt K, {eps / spec.H:.1%} of the largest total. Where the "
-        "slack is smaller the tightened problem is infeasible: then Compare keeps every action it tests, and "
-        "refinement maximises the smallest margin"
-    ]
-    for n in range(spec.N):
-        if spec.rho[n] + eps > spec.H:
-            said.append(Note("tightened too far", n))
-    said.append(
-        f"Decomposition-Opt may miss these thresholds by rad_t, {sum(radii) / rounds / spec.H:.1%} of the "
-        f"largest total on average and {radii[-1] / spec.H:.1%} in its last round, and does"
-    )
-    return said
-
-
-def _against(x: float, H: int) -> str:
-    return f"above every possible gap (H = {H})" if x >= H else f"{x / H:.0%} of the largest conceivable gap, H = {H}"
 
 
 def _votes(K: int) -> int:
@@ -234,24 +164,8 @@ def base_learner(p: PRIParams, preset: str, spec: Spec) -> Learner:
     if kind.needs:
         raise CmdpkitError(f"base {name!r} needs {', '.join(kind.needs)}, which PRI does not know")
     if name == "triple-q":
-        settings = {"preset": "theory"} if preset == "theory" else published(spec)
-        return kind(spec, **settings, **_habits(p))
-    if _habits(p):
-        raise CmdpkitError(
-            f"base_random_ties and base_explore are settings of Triple-Q, but base is {name!r}: leave them out"
-        )
+        return kind(spec, preset="theory") if preset == "theory" else kind(spec, **published(spec))
     return kind(spec)
-
-
-def _habits(p: PRIParams) -> dict[str, Any]:
-    """Further settings of Triple-Q that were asked for: how ties are broken, and random actions as in its public code.
-
-    There, every action is random at first, which fades by 5 % every 20 episodes, and a share of 3 % stays random.
-    """
-    asked: dict[str, Any] = {"random_ties": True} if p.base_random_ties else {}
-    if p.base_explore > 0:
-        asked |= {"explore": p.base_explore, "explore_start": 1.0, "explore_decay": 0.95 ** (1 / 20)}
-    return asked
 
 
 def published(spec: Spec) -> dict[str, Any]:

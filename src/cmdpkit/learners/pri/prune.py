@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.learners import Learner, Source, Spec, State
+from cmdpkit.learners.contract import Saved
 from cmdpkit.learners.pri.presets import PRIParams, base_learner, within
-from cmdpkit.learners.state import Saved
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.random import Stream

@@ -14,17 +14,16 @@ than `max_policies` policies, those are taken whose actions the base runs visite
 
 from __future__ import annotations
 
-import heapq
 import math
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.highs import INFINITY, Basis, answer, basis_of, configured, program, run, start_from
+from cmdpkit.exact.highs import INFINITY, Highs, answer, configured, program, run
 from cmdpkit.learners import Source, Spec
+from cmdpkit.learners.contract import Saved
 from cmdpkit.learners.pri.presets import PRIParams, rad
-from cmdpkit.learners.state import Saved
 from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, WHOLE_PLAYS
@@ -44,77 +43,69 @@ from cmdpkit.simulate.simulator import reset, step
 # over *estimated* values v_m, w_mn. Where no weights satisfy the constraints, the smallest margin
 # min_n sum_m alpha_m w_mn - rho_n is maximised instead, and the answer is marked as infeasible.
 
-COLD = -1  # in place of the status of a variable when there is no basis to start from
-
 
 class Weights(NamedTuple):
-    """A solution, and the basis to start the next one from."""
+    """A solution."""
 
     alpha: FloatArray  # [M]: the weight of each policy
     feasible: bool  # whether the weights meet the thresholds, by the estimates
-    basis: Basis  # [1 + M + N + 1]: the status of t, of the weights and of the rows
 
 
-class DecompositionOpt:
-    """The LP, kept between rounds; its answer depends on the arguments alone, to the bit, warm start included.
+def simplex() -> Highs:
+    """The solver of these programs, which can be used again and again."""
+    return configured(tolerance=LP_TOLERANCE, presolve=False)
+
+
+def decomposition_opt(
+    highs: Highs, v: FloatArray, w: FloatArray, rho: FloatArray, floor: float, rad: float | None
+) -> Weights:
+    """Weights for estimates v [M], w [M, N], one-sided if `rad` is None; they depend on these alone, to the bit.
 
     Column 0 is t, then the M weights. Row n: sum_m alpha_m w_mn - t, row N: sum_m alpha_m. The weights are found with t
     fixed at 0; the smallest margin is t.
 
-    >>> lp = DecompositionOpt(M=2, N=1)
-    >>> lp.solve(np.array([2.0, 1.0]), np.array([[0.0], [1.0]]), np.array([0.25]), 0.01, None, lp.cold).alpha.tolist()
+    >>> v, w, rho = np.array([2.0, 1.0]), np.array([[0.0], [1.0]]), np.array([0.25])
+    >>> decomposition_opt(simplex(), v, w, rho, 0.01, None).alpha.tolist()
     [0.75, 0.25]
     """
+    M, N = w.shape
+    rows = np.ones((N + 1, 1 + M))
+    rows[:-1, 0], rows[:-1, 1:], rows[-1, 0] = -1.0, w.T, 0.0
+    unbounded = np.full(N, INFINITY)
+    sides = (rho, unbounded) if rad is None else (rho - rad, rho + rad)
+    found = _vertex(highs, rows, np.append(0.0, v), 0.0, floor, sides)
+    if found is not None:
+        return Weights(found, True)
+    found = _vertex(highs, rows, np.append(1.0, np.zeros(M)), INFINITY, floor, (rho, unbounded))
+    if found is None:
+        raise RuntimeError(f"Decomposition-Opt found no weights for floor {floor} and {M} policies")
+    return Weights(found, False)
 
-    def __init__(self, M: int, N: int) -> None:
-        self.M, self.N = M, N
-        self.cold: Basis = np.full(2 + M + N, COLD, dtype=np.int64)
-        self.highs = configured(tolerance=LP_TOLERANCE, presolve=False)
-        self.start = np.arange(0, (1 + M) * (N + 1) + 1, 1 + M, dtype=np.int32)
-        self.index = np.tile(np.arange(1 + M, dtype=np.int32), N + 1)
 
-    def solve(
-        self, v: FloatArray, w: FloatArray, rho: FloatArray, floor: float, rad: float | None, basis: Basis
-    ) -> Weights:
-        """Weights for estimates v [M], w [M, N]; one-sided if `rad` is None. `basis` is the last one, or `cold`."""
-        rows = np.ones((self.N + 1, 1 + self.M))
-        rows[:-1, 0], rows[:-1, 1:], rows[-1, 0] = -1.0, w.T, 0.0
-        unbounded = np.full(self.N, INFINITY)
-        lower, upper = (rho, unbounded) if rad is None else (rho - rad, rho + rad)
-        found = self._run(rows, np.append(0.0, v), 0.0, floor, (lower, upper), basis)
-        if found is not None:
-            return Weights(found, True, basis_of(self.highs))
-        margin = np.append(1.0, np.zeros(self.M))
-        found = self._run(rows, margin, INFINITY, floor, (rho, unbounded), self.cold)
-        if found is None:
-            raise RuntimeError(f"Decomposition-Opt found no weights for floor {floor} and {self.M} policies")
-        return Weights(found, False, self.cold.copy())
-
-    def _run(
-        self,
-        rows: FloatArray,
-        costs: FloatArray,
-        t_max: float,
-        floor: float,
-        utilities: tuple[FloatArray, FloatArray],
-        basis: Basis,
-    ) -> FloatArray | None:
-        """The weights of an optimal basic solution; None where there is no feasible one."""
-        limits = np.append(-t_max, np.full(self.M, floor)), np.append(t_max, np.ones(self.M))
-        lower, upper = (np.append(x, 1.0) for x in utilities)
-        matrix = self.start, self.index, rows.ravel()
-        # A new model forgets everything that the basis does not say; changing the old one would not.
-        self.highs.passModel(program(costs, limits, (lower, upper), matrix, maximise=True, by_rows=True))
-        if basis[0] != COLD:
-            start_from(self.highs, basis, 1 + self.M)
-        ended = run(self.highs)
-        if ended == "infeasible":
-            return None
-        if ended != "optimal":
-            raise RuntimeError(f"Decomposition-Opt ended as {ended}")
-        alpha = np.maximum(answer(self.highs)[0][1:], 0.0)
-        normal: FloatArray = alpha / alpha.sum()
-        return normal
+def _vertex(
+    highs: Highs,
+    rows: FloatArray,
+    costs: FloatArray,
+    t_max: float,
+    floor: float,
+    utilities: tuple[FloatArray, FloatArray],
+) -> FloatArray | None:
+    """The weights of an optimal basic solution; None where there is no feasible one."""
+    number, width = rows.shape
+    limits = np.append(-t_max, np.full(width - 1, floor)), np.append(t_max, np.ones(width - 1))
+    lower, upper = (np.append(x, 1.0) for x in utilities)
+    starts, indices = np.arange(0, rows.size + 1, number), np.tile(np.arange(number), width)
+    matrix = starts.astype(np.int32), indices.astype(np.int32), rows.ravel(order="F")
+    # A new model forgets everything about the last one; changing the old one would not.
+    highs.passModel(program(costs, limits, (lower, upper), matrix, maximise=True))
+    ended = run(highs)
+    if ended == "infeasible":
+        return None
+    if ended != "optimal":
+        raise RuntimeError(f"Decomposition-Opt ended as {ended}")
+    alpha = np.maximum(answer(highs)[0][1:], 0.0)
+    normal: FloatArray = alpha / alpha.sum()
+    return normal
 
 
 def whole_plays(exact: FloatArray) -> IntArray:
@@ -146,7 +137,8 @@ def most_visited(D: BoolArray, use: FloatArray, most: int) -> NDArray[np.uint64]
     First comes the policy of the most used actions. Any other one deviates from it at some decisions, and its place is
     that of the product, over these, of the share of episodes that used the action it takes there. Shares of the visits
     of a state would not do: where few episodes come by, the second action may have half of them and still not
-    matter. The policies are found one after the other, so that D may have any number of them.
+    matter. D may have any number of policies: decisions are added one after the other, and after each of them only
+    the `most` best choices so far are kept.
 
     >>> D, use = np.array([[[True, True], [True, True]]]), np.array([[[3.0, 1.0], [8.0, 2.0]]])
     >>> most_visited(D, use, 3).tolist()
@@ -157,24 +149,16 @@ def most_visited(D: BoolArray, use: FloatArray, most: int) -> NDArray[np.uint64]
     order = np.argsort(-share, axis=-1, kind="stable").astype(np.uint64)
     size = D.sum(axis=-1).ravel()
     rarity = -np.log(np.maximum(np.take_along_axis(share, order.astype(np.int64), -1), 1e-12))
-    rarity[:, 0] = 0.0  # the most used action is no deviation
-    several = [int(i) for i in np.flatnonzero(size > 1)]
-    waiting: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())]  # deviations: (decision, rank of its action)
-    seen: set[tuple[tuple[int, int], ...]] = {()}
-    found: list[NDArray[np.uint64]] = []
-    while waiting and len(found) < most:
-        cost, ranks = heapq.heappop(waiting)
-        policy = order[:, 0].copy()
-        for i, rank in ranks:
+    best: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())]  # deviations: (decision, rank of its action)
+    for i in np.flatnonzero(size > 1).tolist():
+        ranked = [(float(rarity[i, rank]), ((i, rank),)) for rank in range(1, size[i])]
+        further = [(cost + more, taken + deviation) for cost, taken in best for more, deviation in ranked]
+        best = sorted(best + further)[:most]
+    found = np.tile(order[:, 0], (len(best), 1))
+    for policy, (_, taken) in zip(found, best, strict=True):
+        for i, rank in taken:
             policy[i] = order[i, rank]
-        found.append(policy)
-        for i in several:
-            rank = dict(ranks).get(i, 0)
-            further = tuple(sorted({**dict(ranks), i: rank + 1}.items()))
-            if rank + 1 < size[i] and further not in seen:
-                seen.add(further)
-                heapq.heappush(waiting, (cost + float(rarity[i, rank + 1] - rarity[i, rank]), further))
-    return np.array(found)
+    return found
 
 
 class Refinement(Saved):
@@ -182,7 +166,7 @@ class Refinement(Saved):
 
     changing: ClassVar[tuple[str, ...]] = (
         *("phase", "round", "block", "played", "fresh", "alpha", "sizes", "carry", "sums", "taken", "plays", "reached"),
-        *("history", "rounds_short", "last_short", "basis"),
+        *("history", "rounds_short", "last_short"),
     )
 
     def __init__(self, spec: Spec, p: PRIParams, D: BoolArray, use: FloatArray, rho: FloatArray) -> None:
@@ -192,7 +176,7 @@ class Refinement(Saved):
         M = self.M = len(self.choices)
         self.plays_per_round = max(math.isqrt(p.K), M)
         self.rounds = max(p.K // self.plays_per_round, 1)
-        self.floor = p.floor_of(M)
+        self.floor = min(p.floor, 1 / M)  # e'
         self.phase = REFINE if M > 1 else IDENTIFY
         self.round = 0  # number of rounds of this phase that are over
         self.block = 0  # number of the policy that is being played
@@ -206,8 +190,7 @@ class Refinement(Saved):
         self.history = np.zeros((0, 1 + M))  # one row for some of the rounds: number of the round, and the weights
         self.rounds_short = 0  # number of rounds in which no weights met the thresholds
         self.last_short = False  # whether the last round was one of these
-        self.lp = DecompositionOpt(M, spec.N)
-        self.basis = self.lp.cold.copy()  # of the last solution, where the next one starts
+        self.highs = simplex()
         self.carry = np.zeros(M)  # [M]: plays that rounding has withheld from each policy so far
         self._drawn = 0  # number of the policy of the running episode, when it is driven step by step
         self._steps = 0  # number of steps of that episode that are over
@@ -312,7 +295,7 @@ class Refinement(Saved):
         p, t = self.p, self.round
         v, w = self.estimates()
         radius = rad(self.spec.H, p.K, self.floor, t) if p.band else None
-        self.alpha, feasible, self.basis = self.lp.solve(v, w, self.rho, self.floor, radius, self.basis)
+        self.alpha, feasible = decomposition_opt(self.highs, v, w, self.rho, self.floor, radius)
         self.rounds_short, self.last_short = self.rounds_short + (not feasible), not feasible
 
     def estimates(self) -> tuple[FloatArray, FloatArray]:

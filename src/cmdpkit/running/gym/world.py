@@ -15,7 +15,7 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.estimate.changes import START, change_of, compared_groups, told
 from cmdpkit.io.loading import build, builder_of
 from cmdpkit.learners import Learner, Spec
-from cmdpkit.learners.spec import is_stationary
+from cmdpkit.learners.params import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, at_least, listed
 from cmdpkit.model.fits import check_fits
