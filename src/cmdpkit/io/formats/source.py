@@ -105,6 +105,8 @@ def read_text(path: Path) -> str:
 def suffix_of(path: Path, known: tuple[str, ...]) -> str:
     """The suffix in small letters, if it is one of the known ones."""
     suffix = path.suffix.lower()
+    if suffix == ".umb":
+        raise CmdpkitError(f"{path}: .umb is not read or written; use model.tra, which PRISM converts from and to .umb")
     if suffix not in known:
         raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {', '.join(known)}")
     return suffix
