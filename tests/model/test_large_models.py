@@ -88,43 +88,6 @@ def test_entries_become_rows_with_equal_ones_added_up_in_their_order():
             assert list(zip(owner, successors.tolist(), probabilities.tolist(), strict=True)) == expected
 
 
-def test_a_model_left_on_disk_is_the_same_model(tmp_path):
-    grid = ck.load("paper/grid")
-    path = ck.write_model(grid, tmp_path / "grid.npz")
-    mapped = ck.load(path, mmap=True)
-    assert mapped == grid
-    assert ck.solve(mapped).value == ck.solve(grid).value
-    for name in ("indptr", "successors", "prob"):
-        array, on_disk = getattr(mapped.kernel, name), False
-        while array is not None and not on_disk:
-            array, on_disk = array.base, isinstance(array, np.memmap)
-        assert on_disk, name
-
-
-def test_mmap_is_refused_where_it_cannot_be(tmp_path):
-    path = ck.write_model(ck.load("paper/grid"), tmp_path / "grid.npz")
-    with np.load(path) as stored:
-        np.savez_compressed(tmp_path / "small.npz", **stored)
-    assert ck.load(tmp_path / "small.npz") == ck.load(path)
-    with pytest.raises(
-        ck.CmdpkitError, match=r"'indptr.npy' is compressed, so it cannot stay on disk; read .* convert"
-    ):
-        ck.load(tmp_path / "small.npz", mmap=True)
-    with pytest.raises(ck.CmdpkitError, match=r"model.toml: mmap is for .npz files; `cmdpkit convert"):
-        ck.load(ck.write_model(ck.load("paper/grid"), tmp_path / "model.toml"), mmap=True)
-    with pytest.raises(ck.CmdpkitError, match=r"'queue' is not a file: mmap is for model files"):
-        ck.load("queue", mmap=True)
-
-
-def test_an_archive_with_another_beginning_is_mapped_at_the_right_place(tmp_path):
-    """Names and extra fields of a zip archive shift its content; the numbers must still be those that were written."""
-    grid = ck.load("paper/grid")
-    path = tmp_path / "shifted.npz"
-    path.write_bytes(b"#!/some/program\n" + ck.write_model(grid, tmp_path / "grid.npz").read_bytes())
-    assert ck.load(path) == grid
-    assert ck.load(path, mmap=True) == grid
-
-
 NAMES = ["state", "action", "next_state", "probability", "reward", "backlog"]
 LINES = [
     ("empty", "rest", "empty", 0.4, 0, 0.0),
@@ -232,7 +195,7 @@ def test_faults_of_a_data_frame_are_named(change, message):
         ck.read_model(change(frame), horizon=3, start="empty", constraints=[ck.at_most("backlog", 12)])
     with pytest.raises(ck.CmdpkitError, match=r"holds transitions only; give start= and one of"):
         ck.read_model(frame)
-    with pytest.raises(ck.CmdpkitError, match=r"the model is \[3\], expected a file, or without mmap a data frame"):
+    with pytest.raises(ck.CmdpkitError, match=r"the model is \[3\], expected a file or a data frame"):
         ck.read_model([3])
 
 

@@ -130,10 +130,10 @@ class ExperimentEnvironment:
         if found is None:
             if Path(self.model).suffix.lower() not in SUFFIXES:
                 index_of("environment", envs.names(), self.model.partition(":")[0])
-            made = load(folder / self.model, renormalise=self.renormalise, mmap=False, **params)
+            made = load(folder / self.model, renormalise=self.renormalise, **params)
             return self.name or self.model, made
         head, written = found
-        made = build(self.model, renormalise=self.renormalise, mmap=False, **params)
+        made = build(self.model, renormalise=self.renormalise, **params)
         return self.name or _text(self.model, head, {**written, **params}), made
 
 

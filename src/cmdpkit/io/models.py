@@ -51,7 +51,6 @@ def read_model(
     discount: float | None = None,
     criterion: str | None = None,
     renormalise: bool = False,
-    mmap: bool = False,
 ) -> CMDP:
     """The model in a .toml, .json, .csv or .npz file, or in a data frame.
 
@@ -64,7 +63,6 @@ def read_model(
     renormalise : divide every row of probabilities by its sum, as ``renormalise = true`` in the file does. By default
         a row is divided by its sum only if the rounding of its decimals explains why that is not 1, with a
         `RoundingWarning`.
-    mmap : for .npz files, leave the transitions on disk, to be read where they are used. Rewards and signals are read.
 
     >>> import tempfile
     >>> from cmdpkit.model.constraints import at_most
@@ -89,8 +87,8 @@ def read_model(
     overrides = {**given, **_overrides(start, constraints)}
     if not isinstance(path, str | os.PathLike):
         columns = columns_of(path)
-        if columns is None or mmap:
-            raise CmdpkitError(f"the model is {quoted(path)}, expected a file, or without mmap a data frame")
+        if columns is None:
+            raise CmdpkitError(f"the model is {quoted(path)}, expected a file or a data frame")
         if start is None or not given:
             raise CmdpkitError(
                 "a data frame holds transitions only; give start= and one of horizon=, discount= and criterion= too"
@@ -105,14 +103,12 @@ def read_model(
             "read_model(pandas.read_parquet(path), horizon=..., start=...)"
         )
     suffix = suffix_of(path, SUFFIXES)
-    if mmap and suffix != ".npz":
-        raise CmdpkitError(f"{path}: mmap is for .npz files; `cmdpkit convert {path} model.npz` makes one")
     if overrides and suffix != ".csv":
         only = ".csv files and data frames only"
         raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for {only}; change the file instead")
     with reading(path):
         if suffix == ".npz":
-            return read_npz_model(path, renormalise=renormalise, mmap=mmap)
+            return read_npz_model(path, renormalise=renormalise)
         text = read_text(path)
         if suffix == ".csv":
             sheet = csv_text.parse(path, text, MODEL_HEAD, "transitions")

@@ -66,7 +66,7 @@ def read_explicit(
     """
     path = Path(path)
     suffix_of(path, EXPLICIT_SUFFIXES)
-    given = _beside(path) if rewards is None else rewards
+    given: Mapping[str, Any] = _beside(path) if rewards is None else rewards
     if not given:
         raise CmdpkitError(f"{path}: there is no reward structure; give files that hold one: rewards={{name: file}}")
     choices, names, S = _choices(path)
