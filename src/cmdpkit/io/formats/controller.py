@@ -20,7 +20,6 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name
 
 WIDTH = 100  # characters in a line of packed bytes
-CODES = {1: "B", 2: "H", 4: "I"}  # array type codes by the number of bytes
 
 
 def policy_table(policy: Policy) -> Iterator[str]:
@@ -59,9 +58,8 @@ def _odds(names: list[str], row: np.ndarray) -> str:
 
 
 def python_module(policy: Policy) -> Iterator[str]:
-    """The source of a module with ``act``, ``act_many``, ``probabilities`` by step and state; names are literals."""
+    """The source of a module with ``act`` and ``probabilities`` by step and state; names are literals."""
     H, S, A = policy.shape
-    size = 1 if A < 1 << 8 else 2 if A < 1 << 16 else 4  # so that A itself, which is no action, fits too
     made = policy.made_for
     head, middle, tail = _MODULE.substitute(
         {key: Template(pair[policy.is_stationary]).substitute(H=H) for key, pair in _PARTS.items()},
@@ -69,14 +67,13 @@ def python_module(policy: Policy) -> Iterator[str]:
         A=A,
         states=_names(policy.states),
         actions=_names(policy.action_names),
-        code=CODES[size],
         model="None" if made is None else repr({**made._asdict(), "bounds": list(made.bounds)}),
     ).split("# ----\n")
     yield head
     phases = phases_of(policy)
     for first, _ in phases:
         yield f"    ({first},\n"
-        yield from _packed(policy.choice[first - 1], size)
+        yield from _packed(policy.choice[first - 1])
         yield "    ),\n"
     yield middle
     for i, (first, _) in enumerate(phases):
@@ -86,9 +83,9 @@ def python_module(policy: Policy) -> Iterator[str]:
     yield tail
 
 
-def _packed(choice: Any, size: int) -> Iterator[str]:
+def _packed(choice: Any) -> Iterator[str]:
     """The indices as lines of text: little-endian, compressed, base 64."""
-    data = np.ascontiguousarray(choice, dtype=f"<u{size}").tobytes()
+    data = np.ascontiguousarray(choice, dtype="<u4").tobytes()
     text = base64.b64encode(zlib.compress(data, 6)).decode()
     for i in range(0, len(text), WIDTH):
         yield f'        "{text[i : i + WIDTH]}"\n'
@@ -111,26 +108,16 @@ def _literal(name: Any) -> str:
 _PARTS = {
     "kind": ("A policy for $H steps, ", "A stationary policy for "),
     "step": ("step, ", ""),
-    "steps": ("steps, ", ""),
     "STEP": ("STEP ", ""),
     "counting": ("Steps count from 1. ", ""),
     "horizon": ("HORIZON = $H\n", ""),
     "until": ("From a step on, until the next entry, for", "For"),
     "place": ("at a step (from 1) in a state", "in a state"),
     "given": ("a step (from 1) and a state", "a state"),
-    "each": ("many states, at one step or at one step for each, ", "many states "),
     "phase": (
         """    if step not in range(1, HORIZON + 1):
         raise ValueError(f"step is {step!r}, expected a whole number from 1 to {HORIZON}")
     phase = bisect.bisect(_FIRST, step) - 1
-""",
-        "    phase = 0\n",
-    ),
-    "phases": (
-        """    steps = np.asarray(steps)
-    if (steps.size and steps.dtype.kind not in "iu") or ((steps < 1) | (steps > HORIZON)).any():
-        raise ValueError(f"steps are {steps!r}, expected whole numbers from 1 to {HORIZON}")
-    phase = np.searchsorted(_FIRST, steps, side="right") - 1
 """,
         "    phase = 0\n",
     ),
@@ -145,12 +132,11 @@ Use it as a module, act(${step}state) and probabilities(${step}state), or as a p
 
     python THIS_FILE ${STEP}STATE
 
-${counting}Where the policy randomises, every call draws again. Only act_many(${steps}states, rng) needs NumPy.
+${counting}Where the policy randomises, every call draws again.
 """
 
 import base64
 import bisect
-import functools
 import random
 import sys
 import zlib
@@ -171,7 +157,7 @@ DRAWS = {
 
 
 def _unpacked(text):
-    table = array("$code", zlib.decompress(base64.b64decode(text)))
+    table = array("I", zlib.decompress(base64.b64decode(text)))
     if sys.byteorder == "big":
         table.byteswap()
     return table
@@ -209,56 +195,6 @@ def act(${step}state, rng=random):
         if left < 0:
             break
     return action
-
-
-def act_many(${steps}states, rng):
-    """An array of actions for ${each}drawn with rng, a random generator of NumPy."""
-    import numpy as np
-
-    choice, places, cdf, names = _tables()
-${phases}    s = _positions(states)
-    if np.shape(phase) not in ((), s.shape):
-        raise ValueError(f"there are {np.size(phase)} steps for {len(s)} states, expected one, or one for each state")
-    place = np.broadcast_to(phase * len(STATES), s.shape) + s
-    a = choice[place]
-    drawn = np.flatnonzero(a == len(ACTIONS))
-    if len(drawn):
-        odds = cdf[np.searchsorted(places, place[drawn])]
-        a[drawn] = (odds <= rng.random(len(drawn))[:, None] * odds[:, -1:]).sum(axis=1)
-    return names[a]
-
-
-def _positions(states):
-    import numpy as np
-
-    if isinstance(STATES, range):
-        given = np.asarray(states)
-        if given.dtype.kind in "iu" and given.size and 1 <= given.min() and given.max() <= len(STATES):
-            return given.astype(np.int64) - 1
-    if isinstance(states, str) or not hasattr(states, "__len__"):
-        raise ValueError(f"states are {states!r}, expected a list or an array of states; act decides for one")
-    listed = states.tolist() if hasattr(states, "tolist") else list(states)
-    try:
-        return np.fromiter(map(_POSITION.__getitem__, listed), dtype=np.int64, count=len(listed))
-    except (KeyError, TypeError):
-        return np.array([_position(state) for state in listed], dtype=np.int64)
-
-
-@functools.cache
-def _tables():
-    import numpy as np
-
-    choice = np.concatenate([np.frombuffer(table, dtype=table.typecode) for table in _CHOICE])
-    places = np.array([phase * len(STATES) + s for phase, s in DRAWS], dtype=np.int64)
-    choice[places] = len(ACTIONS)  # which is no position of an action: here one is drawn
-    p = np.zeros((len(DRAWS), len(ACTIONS)))
-    for i, row in enumerate(DRAWS.values()):
-        for a, share in row:
-            p[i, a] = share
-    names = np.empty(len(ACTIONS), dtype=object)
-    for a, name in enumerate(ACTIONS):
-        names[a] = name
-    return choice, places, p.cumsum(axis=1), names
 
 
 def main(arguments):
