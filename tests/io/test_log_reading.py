@@ -192,7 +192,7 @@ def test_ranges_are_declared_with_a_constraint_or_by_name():
     ]
     assert [x.log.ranges[1].tolist() for x in logs] == [[0, 7]] * 2
     frame = pd.DataFrame(ROWS, columns=COLUMNS).assign(**{"cost min": 0, "cost max": 7})
-    with pytest.raises(ck.CmdpkitError, match="the log has a column 'cost min', which is not read; .* ranges={NAME"):
+    with pytest.raises(ck.CmdpkitError, match=r"the log has a column 'cost min', which is not read; .* ranges=\{NAME"):
         ck.from_log(frame, horizon=2, constraints=BOUND)
     assert ck.from_log(ROWS, **given, constraints=BOUND, ranges={"reward": (-1, 9)}).log.ranges[0].tolist() == [-1, 9]
     for wrong, message in [

@@ -176,30 +176,7 @@ def test_the_module_refuses_steps_outside_the_horizon(step, tmp_path):
         module.act(step, "it's")
 
 
-def test_the_markdown_table_merges_steps_and_escapes_what_markdown_would_read(tmp_path):
-    rows = [[[1, 0], [0.2738, 0.7262]], [[1, 0], [0.2738, 0.7262]], [[0, 1], [0, 1]], [[1, 0], [0.5, 0.5]]]
-    policy = Policy(rows, ("a|b", "c_d*"), ("go", "wait\nhere"))
-    assert write_policy(policy, tmp_path / "policy.md").read_text(encoding="utf-8").splitlines() == [
-        "# Policy for 4 steps, 2 states, 2 actions",
-        "",
-        "| state | steps 1–2 | step 3 | step 4 |",
-        "| --- | --- | --- | --- |",
-        r"| a\|b | go | wait here | go |",
-        r"| c\_d\* | go 27.38 % / wait here 72.62 % | wait here | go 50 % / wait here 50 % |",
-    ]
-
-
-def test_steps_are_merged_only_with_their_neighbours(tmp_path):
-    a, b = [[1.0, 0.0]], [[0.0, 1.0]]
-    text = write_policy(Policy([a, b, b, a, a, a]), tmp_path / "policy.md").read_text(encoding="utf-8")
-    assert text.splitlines()[2:] == [
-        "| state | step 1 | steps 2–3 | steps 4–6 |",
-        "| --- | --- | --- | --- |",
-        "| 1 | 1 | 2 | 1 |",
-    ]
-
-
-@pytest.mark.parametrize("suffix", [*READABLE, ".md", ".py"])
+@pytest.mark.parametrize("suffix", [*READABLE, ".py"])
 def test_an_existing_file_is_kept_unless_overwriting_is_asked_for(suffix, tmp_path):
     path = tmp_path / f"policy{suffix}"
     path.write_bytes(b"somebody's work")
@@ -290,7 +267,7 @@ def test_a_policy_cut_short_anywhere_is_refused_or_still_the_same(suffix, tmp_pa
     assert complete <= 1  # only the very last line end can be missed
 
 
-@pytest.mark.parametrize("suffix", [".md", ".py", ".toml", ""])
+@pytest.mark.parametrize("suffix", [".py", ".toml", ""])
 def test_exports_cannot_be_read_back(suffix, tmp_path):
     with pytest.raises(ValueError, match=r"unknown suffix .*, expected one of .json, .csv, .npz"):
         read_policy(tmp_path / f"policy{suffix}")

@@ -296,15 +296,15 @@ def export(
     policy: Annotated[Path, Argument(metavar="POLICY", help="A policy file (.json, .csv or .npz).")],
     out: Annotated[
         Path,
-        Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
+        Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz or .py)."),
     ],
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a policy in another format.
 
-    The suffix chooses it: .csv, .json and .npz can be read back, .md is a table for people, .py a module without
-    dependencies for the machine that acts.
+    The suffix chooses it: .csv, .json and .npz can be read back, .py is a module without dependencies for the
+    machine that acts.
     """
     import cmdpkit as ck
 

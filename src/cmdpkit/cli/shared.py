@@ -297,7 +297,7 @@ def refuse_existing(path: Path | None, force: bool) -> None:
 
 
 SavePolicy = Annotated[
-    Path | None, Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py).")
+    Path | None, Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz or .py).")
 ]
 
 

@@ -416,11 +416,6 @@ def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> Sheet:
 
 
 def _from_file(path: Path) -> Sheet:
-    if path.suffix.lower() == ".parquet":
-        raise CmdpkitError(
-            f"{path}: Parquet files are read by the library of your data frames: "
-            "from_log(pandas.read_parquet(path), ...); or write the log as .csv"
-        )
     suffix_of(path, SUFFIXES)
     return csv_text.table(path, list(io.StringIO(read_text(path), newline="")))
 

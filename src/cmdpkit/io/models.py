@@ -97,11 +97,6 @@ def read_model(
         named = {"states": _sorted(columns, "state", "next_state"), "actions": _sorted(columns, "action")}
         return model_of_rows(sheet, overrides | named, Mistakes(sheet.where, sheet.place), renormalise=renormalise)
     path = Path(path)
-    if path.suffix.lower() == ".parquet":
-        raise CmdpkitError(
-            f"{path}: Parquet files are read by the library of your data frames: "
-            "read_model(pandas.read_parquet(path), horizon=..., start=...)"
-        )
     suffix = suffix_of(path, SUFFIXES)
     if overrides and suffix != ".csv":
         only = ".csv files and data frames only"

@@ -12,7 +12,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, writing
 from cmdpkit.io.formats import csv_text
-from cmdpkit.io.formats.controller import policy_table, python_module
+from cmdpkit.io.formats.controller import python_module
 from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import check_names, read_npz, write_npz
@@ -71,12 +71,12 @@ def read_policy(path: str | os.PathLike[str], cmdp: CMDP | None = None) -> Polic
 def write_policy(
     policy: Policy | Solution, path: str | os.PathLike[str], *, model: CMDP | None = None, overwrite: bool = False
 ) -> Path:
-    """Write a policy to a .json, .csv, .npz, .md or .py file; one that exists is kept unless ``overwrite`` is true.
+    """Write a policy to a .json, .csv, .npz or .py file; one that exists is kept unless ``overwrite`` is true.
 
     The file says for which model and bounds the policy was made, if ``model`` or a `Solution` is given.
     """
     path = Path(path)
-    suffix = suffix_of(path, (".json", ".csv", ".npz", ".md", ".py"))
+    suffix = suffix_of(path, (".json", ".csv", ".npz", ".py"))
     model = getattr(policy, "cmdp", None) if model is None else model
     policy = getattr(policy, "policy", policy)  # a solution has one
     if not isinstance(policy, Policy):
@@ -92,7 +92,7 @@ def write_policy(
         with writing(path, overwrite=overwrite) as file:
             write_npz(file, "policy", {**_head(policy), "draws": len(where)}, arrays)
         return path
-    pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": policy_table, ".py": python_module}
+    pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".py": python_module}
     return write_pieces(path, pieces[suffix](policy), overwrite=overwrite)
 
 

@@ -1,4 +1,4 @@
-"""Policies for others to use: a Markdown table to read, and a Python module to run that needs nothing but Python.
+"""Policies for others to use: a Python module to run that needs nothing but Python.
 
 The module holds the index of the action for every state, once for each sequence of steps with equal decisions, as
 compressed bytes, and the few stochastic decisions as they are.
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import markdown_escaped, markdown_line
 from cmdpkit.model.decisions import drawn_at, same_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.validate import Name
@@ -22,39 +21,11 @@ from cmdpkit.model.validate import Name
 WIDTH = 100  # characters in a line of packed bytes
 
 
-def policy_table(policy: Policy) -> Iterator[str]:
-    """A table with one row per state and one column per step; consecutive steps with equal decisions share a column."""
-    H, S, A = policy.shape
-    phases = phases_of(policy)
-    heads = ["state", *(f"step {a}" if a == b else f"steps {a}–{b}" for a, b in phases)]
-    title = f"# Policy for {H} steps, {S} states, {A} actions"
-    if policy.is_stationary:
-        heads, title = ["state", "action"], f"# Stationary policy for {S} states, {A} actions"
-    yield f"{title}\n\n"
-    if policy.made_for is not None:
-        bounds = "; ".join(markdown_escaped(bound) for bound in policy.made_for.bounds) or "none"
-        yield f"Made for the model {policy.made_for.fingerprint[:12]} with the bounds: {bounds}.\n\n"
-    yield f"{markdown_line(heads)}\n{markdown_line(['---'] * len(heads))}\n"
-    names = [markdown_escaped(name) for name in policy.action_names]
-    drawn = [drawn_at(policy.decisions, a - 1) for a, _ in phases]
-    chosen = policy.choice[[a - 1 for a, _ in phases]]
-    for s, name in enumerate(policy.states):
-        cells = [_odds(names, rows[s]) if s in rows else names[a] for rows, a in zip(drawn, chosen[:, s], strict=True)]
-        yield markdown_line([markdown_escaped(name), *cells]) + "\n"
-
-
 def phases_of(policy: Policy) -> list[tuple[int, int]]:
     """First and last step, counted from 1, of each longest sequence of steps with equal decisions."""
     found = policy.decisions
     starts = [1, *(h + 1 for h in range(1, len(found.choice)) if not same_at(found, h - 1, found, h))]
     return list(zip(starts, [*(h - 1 for h in starts[1:]), policy.shape[0]], strict=True))
-
-
-def _odds(names: list[str], row: np.ndarray) -> str:
-    used = np.flatnonzero(row).tolist()
-    if len(used) == 1:
-        return names[used[0]]
-    return " / ".join(f"{names[a]} {100 * row[a]:.4g} %" for a in used)
 
 
 def python_module(policy: Policy) -> Iterator[str]:

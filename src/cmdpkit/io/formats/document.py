@@ -178,7 +178,6 @@ def model_of(whole: Located, read: Reader, mistakes: Mistakes, *, renormalise: b
     if (H if varying else 1) * len(states) * len(actions) > DENSE_LIMIT:
         model.fail(f"{H:,} steps, {len(states):,} states and {len(actions):,} actions are more than memory holds")
     at = {what: told.placed(H if what in varying else 1) for what in PER_STEP}
-    _refuse_gaps(model, states, at["actions"] >= 0)
     state, correction = Positions("state", states), 0.0
     mu, moved = _start(model, state, renormalise)
     if told.varied.any():
@@ -259,15 +258,6 @@ def _tolerances(told: Transitions, mistakes: Mistakes, *, renormalise: bool) -> 
         with mistakes.noting():
             told.place(t).fail(f"the probabilities sum to {sums[t]:.12g}, {rule}", "next")
     return np.zeros(len(told)) if renormalise else tolerance
-
-
-def _refuse_gaps(model: Located, states: Sequence[Name], allowed: BoolArray) -> None:
-    """Refuse a model in which some state has no action at some step."""
-    for h, s in np.argwhere(~allowed.any(axis=-1))[:1].tolist():
-        when = f" at step {h + 1}" if allowed[:, s].any() else ""
-        model.fail(
-            f"state {quoted(states[s])} has no transition{when}: every state needs at least one action at every step"
-        )
 
 
 def _per_step(model: Located, told: Transitions, H: int) -> set[str]:

@@ -102,11 +102,18 @@ def read_text(path: Path) -> str:
         ) from None
 
 
+NO_FORMATS = {  # suffixes that users may expect, and what to do instead
+    ".umb": "use model.tra, which PRISM converts from and to .umb",
+    ".md": "write .csv, which spreadsheets and data frames read",
+    ".parquet": "give the data frame that your library makes of the file, such as pandas.read_parquet(path)",
+}
+
+
 def suffix_of(path: Path, known: tuple[str, ...]) -> str:
     """The suffix in small letters, if it is one of the known ones."""
     suffix = path.suffix.lower()
-    if suffix == ".umb":
-        raise CmdpkitError(f"{path}: .umb is not read or written; use model.tra, which PRISM converts from and to .umb")
+    if suffix in NO_FORMATS:
+        raise CmdpkitError(f"{path}: {suffix} is not read or written; {NO_FORMATS[suffix]}")
     if suffix not in known:
         raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {', '.join(known)}")
     return suffix
