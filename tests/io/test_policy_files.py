@@ -217,19 +217,19 @@ step,state,action,probability
 @pytest.mark.parametrize(
     ("suffix", "before", "after", "message"),
     [
-        (".json", '"step": 2', '"step": 1', r"policy.json:7: step, state and action are those of line 6"),
-        (".json", '"step": 2', '"step": 3', r"policy.json:7: step is 3, expected .* from 1 to 2"),
-        (".json", '"b": 1.0', '"b": 0.9', r"policy.json:7: decision at step 2 in state 'x': .* sum to 0.9, expected 1"),
-        (".json", '"b": 1.0', '"c": 1.0', r"policy.json:7: unknown action 'c'; known are a, b"),
-        (".json", '"b": 1.0', '"a": 2, "b": -1', r"policy.json:7: .*'b' has probability -1, expected at least 0"),
-        (".json", '"b": 1.0', '"b": NaN', r"policy.json:7: .*'b' is nan, expected a finite number"),
-        (".json", '"b": 1.0', "", r"policy.json:7: .*'probabilities' is {}, expected a table"),
-        (".json", '{"a": 0.5, "b": 0.5}', "[1, 2]", r"policy.json:6: .*'probabilities' is \[1, 2\], expected a table"),
-        (".json", '"state": "x"', '"state": "z"', r"policy.json:6: unknown state 'z'; known are x"),
-        (".json", '"horizon": 2', '"horizon": 3', r"policy.json:1: .*: there is no decision at step 3 in state 'x'"),
+        (".json", '"step": 2', '"step": 1', r"policy.json: decision 2: step, state and action are those of decision 1"),
+        (".json", '"step": 2', '"step": 3', r"policy.json: decision 2: step is 3, expected .* from 1 to 2"),
+        (".json", '"b": 1.0', '"b": 0.9', r"policy.json: decision 2: decision at step 2 in state 'x': .* sum to 0.9, expected 1"),
+        (".json", '"b": 1.0', '"c": 1.0', r"policy.json: decision 2: unknown action 'c'; known are a, b"),
+        (".json", '"b": 1.0', '"a": 2, "b": -1', r"policy.json: decision 2: .*'b' has probability -1, expected at least 0"),
+        (".json", '"b": 1.0', '"b": NaN', r"policy.json: decision 2: .*'b' is nan, expected a finite number"),
+        (".json", '"b": 1.0', "", r"policy.json: decision 2: .*'probabilities' is {}, expected a table"),
+        (".json", '{"a": 0.5, "b": 0.5}', "[1, 2]", r"policy.json: decision 1: .*'probabilities' is \[1, 2\], expected a table"),
+        (".json", '"state": "x"', '"state": "z"', r"policy.json has 2 mistakes:\ndecision 1: unknown state 'z'; known are x"),
+        (".json", '"horizon": 2', '"horizon": 3', r"policy.json: .*: there is no decision at step 3 in state 'x'"),
         (".json", "cmdpkit policy", "policy", r"'format' is 'policy', expected 'cmdpkit policy'"),
         (".json", '"version": 1', '"version": 2', r"'version' is 2; this cmdpkit reads version 1"),
-        (".json", '"version": 1,', "", r"policy.json:1: policy: 'version' is missing"),
+        (".json", '"version": 1,', "", r"policy.json: policy: 'version' is missing"),
         (".json", '"horizon"', '"horizons"', r"unknown key 'horizons'; did you mean 'horizon'"),
         (".csv", "2,x,b,1.0\n", "", r"policy.csv:4: head: 3 rows are announced, but the file has 2"),
         (".csv", "# rows = 3\nstep,state", "state,state", r"policy.csv:4: columns: 'state' is given twice"),
@@ -281,7 +281,7 @@ def test_a_model_is_not_taken_for_a_policy(tmp_path):
         read_policy(write_model(model, tmp_path / "model.npz"))
     with pytest.raises(ValueError, match=r"policy.npz: not a model written by cmdpkit"):
         read_model(write_policy(sample(), tmp_path / "policy.npz"))
-    with pytest.raises(ValueError, match=r"model.json:1: policy: unknown key 'model'"):
+    with pytest.raises(ValueError, match=r"model.json: policy: unknown key 'model'"):
         read_policy(write_model(model, tmp_path / "model.json"))
-    with pytest.raises(ValueError, match=r"policy.json:1: the file: unknown key 'format'"):
+    with pytest.raises(ValueError, match=r"policy.json: the file: unknown key 'format'"):
         read_model(write_policy(sample(), tmp_path / "policy.json"))

@@ -138,15 +138,15 @@ def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
     if document.value["version"] != VERSION:
         document.fail(f"'version' is {quoted(document.value['version'])}; this cmdpkit reads version {VERSION}")
     rows: list[tuple[Any, ...]] = []
-    lines: list[int] = []
+    called: list[str] = []
     for i, table in enumerate(document.at("decisions").list_of(dict, "tables"), 1):
         decision = Located(path, f"decision {i}", table).table()
         decision.only((*["step"] * ("horizon" in document), "state", "probabilities"))
         odds = decision.inner("probabilities")
         rows += [(table.get("step"), table["state"], a, odds.value[a]) for a in odds.probabilities()]
-        lines += [decision.line or 1] * len(odds.value)
+        called += [f"decision {i}"] * len(odds.value)
     columns = {name: [row[k] for row in rows] for k, name in enumerate(COLUMNS)}
-    return _policy(Sheet(path, columns, lines), document, cmdp)
+    return _policy(Sheet(path, columns, called=called), document, cmdp)
 
 
 def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:

@@ -1,13 +1,12 @@
-"""TOML and JSON with line numbers when read, and written with every number exact."""
+"""TOML with line numbers when read, JSON, and both written with every number exact."""
 
 from __future__ import annotations
 
-import bisect
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from json import decoder, scanner
 from pathlib import Path
 from typing import Any
 
@@ -100,40 +99,28 @@ def _escape(c: str) -> str:
     return c if surrogate else f"\\U{ord(c):08x}" if ord(c) > 0xFFFF else f"\\u{ord(c):04x}"
 
 
-# -- JSON with line numbers when read, and written for people: one line for each entry of a list.
+# -- JSON, written for people: one line for each entry of a list.
 
 
 def parse_json(path: Path, text: str) -> LocatedTable:
-    """The document as `LocatedTable` objects with their lines, fractions as `Written`; no key may be given twice."""
+    """The document, with fractions as `Written`; no key may be given twice. Its tables do not know their lines."""
     try:
-        document = _Decoder(text).decode(text)
+        document = json.loads(text, object_pairs_hook=_object, parse_float=Written)
     except json.JSONDecodeError as error:
         raise CmdpkitError(f"{path}:{error.lineno}: not valid JSON: {error.msg} (column {error.colno})") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits, a key twice
         raise CmdpkitError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(document, LocatedTable):
-        raise CmdpkitError(f"{path}:1: expected a JSON object, got a {type(document).__name__}")
+        raise CmdpkitError(f"{path}: expected a JSON object, got a {type(document).__name__}")
     return document
 
 
-class _Decoder(json.JSONDecoder):
-    """A decoder that records the line of each object, which only the scanner written in Python makes possible."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(object_pairs_hook=lambda pairs: pairs, parse_float=Written)
-        self.newlines = [match.start() for match in re.finditer("\n", text)]
-        self.parse_object = self._object
-        self.scan_once = scanner.py_make_scanner(self)  # type: ignore[attr-defined]
-
-    def _object(self, text_and_start: tuple[str, int], *rest: Any) -> tuple[LocatedTable, int]:
-        line = bisect.bisect_left(self.newlines, text_and_start[1]) + 1
-        pairs, end = decoder.JSONObject(text_and_start, *rest)  # type: ignore[attr-defined]
-        table = LocatedTable(pairs, line)
-        if len(table) < len(pairs):
-            seen: set[str] = set()
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            raise json.JSONDecodeError(f"key {quoted(twice)} is given twice", *text_and_start)
-        return table, end
+def _object(pairs: list[tuple[str, Any]]) -> LocatedTable:
+    table = LocatedTable(pairs)
+    if len(table) < len(pairs):
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"key {quoted(twice)} is given twice")
+    return table
 
 
 def dump_json(tables: Mapping[str, Any]) -> str:

@@ -40,13 +40,14 @@ class Sheet:
     comma: bool = False  # whether a comma in a number may be a decimal comma
     head: LocatedTable = field(default_factory=LocatedTable)  # settings above the data, with their lines
     constraints: Sequence[LocatedTable] = ()  # name, sense and bound of each, from above the data
+    called: Sequence[str] = ()  # names of the rows, where they are neither lines nor counted
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def name(self, i: int) -> str:
         """What messages call a row of a sheet that was named already."""
-        return f"line {self.lines[i]}" if self.lines else f"row {i + 1}"
+        return f"line {self.lines[i]}" if self.lines else self.called[i] if self.called else f"row {i + 1}"
 
     def place(self, i: int) -> str:
         """What messages call a row."""
