@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io.formats.sheet import number
-from cmdpkit.io.formats.source import Written, tolerance_of
+from cmdpkit.io.formats.sheet import number, tolerance_of
+from cmdpkit.io.formats.source import Written
 
 PLAIN = """\
 # horizon = 20

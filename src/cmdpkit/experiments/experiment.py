@@ -20,8 +20,7 @@ from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments import document as read
 from cmdpkit.experiments.document import MAX_RUNS, Pair, Settings, read_fields
-from cmdpkit.io.formats.json_toml import parse_toml
-from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, read_text
+from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, parse_toml, read_text
 from cmdpkit.io.loading import build, load, look_in, parsed
 from cmdpkit.io.models import SUFFIXES
 from cmdpkit.learners.contract import Learner

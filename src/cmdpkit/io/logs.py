@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats import csv_text
-from cmdpkit.io.formats.sheet import Sheet, columns_of, name_of
+from cmdpkit.io.formats.sheet import Sheet, columns_of, csv_table, name_of
 from cmdpkit.io.formats.source import Mistakes, read_text, suffix_of
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import is_hashable, nearest
@@ -417,7 +416,7 @@ def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> Sheet:
 
 def _from_file(path: Path) -> Sheet:
     suffix_of(path, SUFFIXES)
-    return csv_text.table(path, list(io.StringIO(read_text(path), newline="")))
+    return csv_table(path, list(io.StringIO(read_text(path), newline="")))
 
 
 # -- times and names ---------------------------------------------------------------------------------------------------

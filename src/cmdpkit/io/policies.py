@@ -11,13 +11,11 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, writing
-from cmdpkit.io.formats import csv_text
 from cmdpkit.io.formats.controller import python_module
 from cmdpkit.io.formats.document import names_entry
-from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import check_names, read_npz, write_npz
-from cmdpkit.io.formats.sheet import Sheet
-from cmdpkit.io.formats.source import Located, Mistakes, read_text, reading, rule_of, suffix_of, sums_of
+from cmdpkit.io.formats.sheet import Sheet, csv_cell, csv_top, parse_csv, rule_of, sums_of
+from cmdpkit.io.formats.source import Located, Mistakes, json_pieces, parse_json, read_text, reading, suffix_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, drawn_at
@@ -127,7 +125,7 @@ def _json_pieces(policy: Policy) -> Iterator[str]:
 
 def _csv_pieces(policy: Policy) -> Iterator[str]:
     columns = COLUMNS[1:] if policy.is_stationary else COLUMNS
-    yield csv_text.top({**_head(policy), "rows": _count(policy)}, (), columns)
+    yield csv_top({**_head(policy), "rows": _count(policy)}, (), columns)
     yield from _lines(policy)
 
 
@@ -151,7 +149,7 @@ def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
 
 def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
     """A policy with one line per action taken; what the head leaves out is taken from the model."""
-    sheet = csv_text.parse(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
+    sheet = parse_csv(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
     if sheet.constraints:
         Located(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
     head = Located(path, "head", sheet.head)
@@ -280,7 +278,7 @@ def _read_npz(path: Path, _cmdp: CMDP | None) -> Policy:
 
 def _lines(policy: Policy) -> Iterator[str]:
     """Lines 'step,state,action,probability' (no step if stationary), several thousand at a time."""
-    states, actions = ([csv_text.cell(str(x)) for x in names] for names in (policy.states, policy.action_names))
+    states, actions = ([csv_cell(str(x)) for x in names] for names in (policy.states, policy.action_names))
     sure = [f",{a},1.0\n" for a in actions]
     for h in range(policy.shape[0]):
         step = "" if policy.is_stationary else f"{h + 1},"

@@ -19,7 +19,8 @@ from typing import Any, cast
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, rule_of, sums_of, tolerance_of
+from cmdpkit.io.formats.sheet import rule_of, sums_of, tolerance_of
+from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense, listed, signal_names
 from cmdpkit.model.criterion import checked_discount, checked_name
