@@ -81,7 +81,7 @@ def test_all_mistakes_of_a_file_are_told_at_once_with_their_lines(tmp_path):
         ({0: (1, 0.5, "a", "go", 1.0, 0.5, "b")}, "row 1: step is 0.5, expected a whole number"),
         ({0: (1, 1, "a", "go", float("nan"), 0.5, "b")}, "row 1: reward is nan, expected a number"),
         ({0: (1, 1, "a")}, "row 1 is .*, expected 7 values"),
-        ({1: ROWS[0]}, "^row 2: is the same row as row 1; leave one of them out. bad="),
+        ({1: ROWS[0]}, "^row 2: episode 1 has a step twice: 0 after the row before, expected 1; correct"),
         ({0: (1, -3, "a", "go", 1.0, 0.5, "b")}, "row 3: episode 2 begins 4 steps after the others"),
         ({2: (2, 1, None, "go", 3.0, 1.0, "b")}, "row 3: state is empty.*fill it in. bad=.drop episodes. "),
     ],

@@ -165,8 +165,8 @@ def test_a_constraint_in_a_data_frame_may_have_any_name():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: x.rename(columns={"backlog": "back_log"}), r"unknown column 'back_log'; did you mean 'backlog'"),
-        (lambda x: x.drop(columns="reward"), r"the data frame: columns: 'reward' is missing; add it"),
+        (lambda x: x.rename(columns={"backlog": "back_log"}), r"unknown key 'back_log'; did you mean 'backlog'"),
+        (lambda x: x.drop(columns="reward"), r"the data frame: columns: 'reward' is missing"),
         (
             lambda x: x.astype({"reward": object}).replace({"reward": {1: "x"}}),
             r"row 4: reward is 'x', expected a number",

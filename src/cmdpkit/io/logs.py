@@ -148,15 +148,12 @@ class _Reader:
         outside = Mistakes(self.table.where, self.table.place)
         bad = self.faults.rows
         for name, x, declared in zip(signals, self.x, self.declared, strict=True):
-            if declared is not None:
-                for i in np.flatnonzero((x < declared[0]) | (x > declared[1])).tolist():
-                    if i not in bad:
-                        told = (
-                            f"{shown(name)} is {x[i]:g}, outside of its declared range {declared[0]:g} to "
-                            f"{declared[1]:g}"
-                        )
-                        outside.add(f"{shown(name)} is outside of its declared range", i, told,
-                                    "correct the row or the range")  # fmt: skip
+            low, high = (-np.inf, np.inf) if declared is None else declared
+            kind = f"{shown(name)} is outside of its declared range"
+            for i in np.flatnonzero((x < low) | (x > high)).tolist():
+                if i not in bad:
+                    told = f"{shown(name)} is {x[i]:g}, outside of its declared range {low:g} to {high:g}"
+                    outside.add(kind, i, told, "correct the row or the range")
         outside.check()
 
     def _drop_faulty(self) -> None:
@@ -173,7 +170,6 @@ class _Reader:
         step = self._step_numbers()
         order = np.flatnonzero(self.alive)
         order = order[np.lexsort((step[order], self.episode[order]))]
-        self._check_copies(step, order)
         self._check_order(step, order)
         self._drop_faulty()
         order = order[self.alive[order]]
@@ -265,15 +261,6 @@ class _Reader:
         if self.alive.any():
             found -= found[self.alive].min()
         return found
-
-    def _check_copies(self, step: IntArray, order: IntArray) -> None:
-        """Note the rows that are there twice."""
-        before = dict(zip(order[1:].tolist(), order[:-1].tolist(), strict=True))
-        here, there = order[:-1], order[1:]
-        twice = there[(self.episode[here] == self.episode[there]) & (step[here] == step[there])].tolist()
-        copies = [j for j in twice if self.table.row(before[j]) == self.table.row(j)]
-        self._note("the same row twice", copies, lambda j: f"is the same row as {self.table.place(before[j])}",
-                   "leave one of them out")  # fmt: skip
 
     def _follows(self, order: IntArray) -> BoolArray:
         """Whether the next row in order belongs to the same episode."""

@@ -53,7 +53,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.outcomes import Outcomes
 from cmdpkit.model.transitions import IntArray
-from cmdpkit.model.validate import Name, Positions, nearest, written_name
+from cmdpkit.model.validate import Name, Positions, written_name
 
 SUFFIXES = (".toml", ".json", ".csv", ".npz")
 MODEL_HEAD = (*KEYS, "start", "states", "actions", "per_step", "exact", "renormalise", "transitions", "grid")
@@ -268,31 +268,32 @@ def model_of_rows(sheet: Sheet, overrides: Mapping[str, Any], mistakes: Mistakes
 def _of_rows(
     sheet: Sheet, model: Located, constraints: Sequence[Constraint], horizon: int | None, mistakes: Mistakes
 ) -> Transitions:
-    """The transitions of a sheet, collected from their rows, without those in which a mistake was found."""
+    """The transitions of a sheet, collected from their rows."""
     signals = ["reward", *(c.name for c in constraints)]
-    _check_columns(sheet.names_of_columns(), signals, timed=horizon is not None)
+    columns = sheet.names_of_columns()
+    columns.only([*MODEL_COLUMNS[:4], *signals], ["step"])
+    if horizon is None and "step" in columns:
+        columns.fail("there is a column 'step', but the model has no horizon")
     if not len(sheet):
-        sheet.names_of_columns().fail("there are no rows below them, expected one for each transition")
+        columns.fail("there are no rows below them, expected one for each transition")
     sheet.note_broken(mistakes)
     states, actions = (names_told(model, f"{x}s", filter(is_name, sheet.columns[x])) for x in ("state", "action"))
     state, action = Positions("state", states), Positions("action", actions)
     s, s_next = (sheet.positions(name, state, mistakes) for name in ("state", "next_state"))
     a = sheet.positions("action", action, mistakes)
     step = np.full(len(s), -1)
-    if horizon is not None and "step" in sheet.columns:
+    if horizon is not None and "step" in columns:
         step = sheet.steps(horizon, mistakes, every=True)
     prob = sheet.probabilities(mistakes)
     x = np.stack([sheet.numbers(y, mistakes, LARGEST, forbidden=y == "reward") for y in signals], axis=-1)
-    key = ((step + 1) * (len(states) + 1) + s + 1) * (len(actions) + 1) + a + 1
-    fine = np.flatnonzero(~np.isin(key, key[list(mistakes.rows)]))
-    _, begins, owner = np.unique(key[fine], return_index=True, return_inverse=True)
+    mistakes.check()
+    key = ((step + 1) * len(states) + s) * len(actions) + a
+    _, begins, owner = np.unique(key, return_index=True, return_inverse=True)
     owner = np.argsort(np.argsort(begins))[owner]  # transitions are numbered as they begin in the file
-    kept, first = fine[np.argsort(owner, kind="stable")], fine[np.sort(begins)]
+    kept, first = np.argsort(owner, kind="stable"), np.sort(begins)
     owner = np.sort(owner)
     told = zip(owner.tolist(), s_next[kept].tolist(), map(tuple, x[kept].tolist()), strict=True)
     _refuse_repeats(sheet, kept, told, mistakes)
-    if not len(kept):
-        mistakes.check()
 
     def place(t: int) -> Located:
         i = int(first[t])
@@ -301,21 +302,6 @@ def _of_rows(
     indices = s[first], a[first], step[first]
     written = sheet.written(kept)
     return Transitions(states, actions, place, *indices, owner, s_next[kept], prob[kept], written, x[kept])
-
-
-def _check_columns(columns: Located, signals: list[str], *, timed: bool) -> None:
-    needed = [*MODEL_COLUMNS[:4], *signals]
-    for name in columns.value:
-        if name == "step" and not timed:
-            columns.fail("there is a column 'step', but the model has no horizon")
-        if name not in (*needed, "step"):
-            columns.fail(
-                f"unknown column {quoted(name)}{nearest(name, (*needed, 'step'))} (a constraint is declared by a line "
-                f"'# constraint {name} <= bound' above, or by constraints=)"
-            )
-    for name in needed:
-        if name not in columns:
-            columns.fail(f"{quoted(name)} is missing; add it")
 
 
 def _refuse_repeats(sheet: Sheet, rows: IntArray, said: Iterable[Any], mistakes: Mistakes) -> None:

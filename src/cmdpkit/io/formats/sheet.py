@@ -80,10 +80,6 @@ class Sheet:
         """Something that is told in a row, for messages."""
         return Located(self.where, what, None, self.lines[i]) if self.lines else Located(self.place(i), what, None)
 
-    def row(self, i: int) -> list[Any]:
-        """The values of a row, in the order of the columns."""
-        return [column[i] for column in self.columns.values()]
-
     def names_of_columns(self) -> Located:
         """The columns as a table whose keys can be checked."""
         return Located(self.where, "columns", LocatedTable(dict.fromkeys(self.columns), self.title))
@@ -179,18 +175,13 @@ class Sheet:
     def names(self, name: str, faults: Mistakes) -> list[Any]:
         """A column of names: values that can be compared; None where a cell is empty."""
         column = self.columns[name]
-        try:
-            known = {x: name_of(x) for x in set(column)}
-        except TypeError:  # some value cannot be compared: find out where
-            for i, value in enumerate(column):
-                if not is_hashable(value):
-                    expected = "expected a name, a number or a tuple"
-                    told = f"{shown(name)} is {quoted(value)}, {expected}"
-                    faults.add(f"{shown(name)} is not a name", i, told, "tuple(...) makes one of a list")
-            return [None] * len(column)
+        known = {x: name_of(x) for x in set(filter(is_hashable, column))}
+        for i in (i for i, x in enumerate(column) if not is_hashable(x)):
+            told = f"{shown(name)} is {quoted(column[i])}, expected a name, a number or a tuple"
+            faults.add(f"{shown(name)} is not a name", i, told, "tuple(...) makes one of a list")
         if self.text and all(x is None or _WHOLE.fullmatch(x) for x in known.values()):
             known = {x: None if value is None else int(value) for x, value in known.items()}
-        return [known[x] for x in column]
+        return [known[x] if is_hashable(x) else None for x in column]
 
 
 def name_of(value: Any) -> Any:
