@@ -158,9 +158,8 @@ class _Reader:
 
     def _drop_faulty(self) -> None:
         """Leave the episodes out of further checks in which a mistake was found."""
-        rows = self.faults.rows
-        unnamed = {i for i in rows if self.names["episode"][i] is None}
-        rows |= {j for i in unnamed for j in (i - 1, i + 1) if 0 <= j < len(self.alive)}
+        unnamed = {i for i in self.faults.rows if self.names["episode"][i] is None}
+        rows = self.faults.rows | {j for i in unnamed for j in (i - 1, i + 1) if 0 <= j < len(self.alive)}
         faulty = np.zeros(int(self.episode.max()) + 1, dtype=bool)
         faulty[self.episode[list(rows)]] = True
         self.alive &= ~faulty[self.episode]
@@ -270,7 +269,7 @@ class _Reader:
 
     def _check_order(self, step: IntArray, order: IntArray) -> None:
         """Every episode begins at the first step and goes on step by step, up to the horizon."""
-        follows, known = self._follows(order), self.faults.rows
+        follows, known = self._follows(order), set(self.faults.rows)
         named = self.names["episode"]
         advice = "correct the steps, or leave their column out if the rows are in order"
         first = np.ones(len(order), dtype=bool)

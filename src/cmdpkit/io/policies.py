@@ -232,10 +232,8 @@ def _policy(sheet: Sheet, head: Located, cmdp: CMDP | None) -> Policy:
 
 def _steps(fields: Located) -> int | None:
     """The horizon of a policy; None if it is stationary."""
-    if "horizon" not in fields and "stationary" not in fields:
-        fields.fail("'horizon' is missing (or stationary = true)")
-    if "horizon" in fields and "stationary" in fields:
-        fields.fail("'horizon' and 'stationary' are given, expected one of them", "stationary")
+    if ("horizon" in fields) == ("stationary" in fields):
+        fields.fail(f"'horizon' is {'given too' if 'horizon' in fields else 'missing'}, expected it or stationary = true")
     if "horizon" in fields:
         return fields.at("horizon").whole(1, MAX_HORIZON)
     stationary = fields.at("stationary")

@@ -46,11 +46,9 @@ def criterion_entry(cmdp: CMDP) -> dict[str, Any]:
 def read_criterion(fields: Located) -> dict[str, Any]:
     """The same key with its value checked, as an argument of `CMDP`; an error if there is none or more than one."""
     given = [key for key in KEYS if key in fields]
-    if not given:
-        fields.fail("'horizon' is missing (or 'discount' or 'criterion')")
-    if len(given) > 1:
-        both = " and ".join(repr(key) for key in given)
-        fields.fail(f"{both} are given, expected exactly one of horizon, discount and criterion", given[1])
+    if len(given) != 1:
+        there = f"'{given[0]}' and '{given[1]}' are given" if given else "'horizon' is missing"
+        fields.fail(f"{there}, expected exactly one of horizon, discount and criterion", given[1] if given else None)
     (key,) = given
     if key == "horizon":
         return {key: fields.at(key).whole(1, MAX_HORIZON)}

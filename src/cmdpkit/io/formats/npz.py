@@ -96,11 +96,7 @@ VERSION = 1  # version of the file format
 def write_npz(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) -> None:
     """Write arrays under their names, with a header that says what ``kind`` of file this is."""
     text = json.dumps({"format": f"cmdpkit {kind}", "version": VERSION, **header}, ensure_ascii=False)
-    try:
-        np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-    except UnicodeEncodeError as error:
-        half = quoted(text[error.start])
-        raise CmdpkitError(f"{half} in a name is half a character, which UTF-8 cannot hold") from None
+    np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
 
 
 def read_npz(path: Path, kind: str) -> tuple[Located, Arrays]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from cmdpkit.errors import CmdpkitError, printable, quoted
 from cmdpkit.model.validate import Name, Positions, is_int, names_of, nearest
@@ -102,24 +102,22 @@ def reading(path: Path) -> Iterator[None]:
         raise CmdpkitError(str(error) if printable(str(path)) in str(error) else f"{path}: {error}") from None
 
 
-class Mistake(NamedTuple):
-    """One mistake in a file or a table."""
-
-    row: int | None  # index of its row, if the message still needs the place
-    told: str  # the mistake, and the rule
-    advice: str  # the next step for the user, if it is not part of the message
-
-
 class Mistakes:
     """The mistakes in a file or a table by their kind, collected so that a user sees all of them at once."""
 
     def __init__(self, where: Path | str, place: Callable[[int], str] = str) -> None:
         self.where, self.place = where, place
-        self.kinds: dict[str, list[Mistake]] = {}
+        self.kinds: dict[str, list[str]] = {}  # the messages of every kind
+        self.advice: dict[str, str] = {}  # the next step for the user, by kind
+        self.rows: set[int] = set()  # the rows with mistakes
 
     def add(self, kind: str, row: int | None, told: str, advice: str = "") -> None:
-        """Keep a mistake for later; those without a kind are listed one by one."""
-        self.kinds.setdefault(kind, []).append(Mistake(row, told, advice))
+        """Keep a mistake for later, with the place of its row; those without a kind are listed one by one."""
+        if row is not None:
+            self.rows.add(row)
+            told = f"{self.place(row)}: {told}"
+        self.kinds.setdefault(kind, []).append(told)
+        self.advice.setdefault(kind, advice)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -129,32 +127,24 @@ class Mistakes:
         except CmdpkitError as error:
             self.add("", None, str(error))
 
-    @property
-    def rows(self) -> set[int]:
-        """The rows with mistakes."""
-        return {x.row for found in self.kinds.values() for x in found if x.row is not None}
-
     def check(self, remedy: str = "") -> None:
         """Raise one error with all mistakes, if there are any; ``remedy`` says what would mend all of them."""
         count = sum(map(len, self.kinds.values()))
         if not count:
             return
         if count == 1:
-            ((only,),) = self.kinds.values()
-            rest = f"; {only.advice}" * bool(only.advice) + f". {remedy}" * bool(remedy)
-            raise CmdpkitError(self._line(only) + rest)
+            ((kind, (only,)),) = self.kinds.items()
+            advice = f"; {self.advice[kind]}" * bool(self.advice[kind])
+            raise CmdpkitError(only + advice + f". {remedy}" * bool(remedy))
         named = len(self.kinds.keys() - {""})
         kinds = "" if not named else " of one kind" if named == 1 else f" of {named} kinds"
         lines = [f"{self.where} has {count:,} mistakes{kinds}:"]
         for kind, found in sorted(self.kinds.items(), key=lambda item: -len(item[1])):
             most, indent = (MAX_OF_A_KIND, "  ") if kind else (MAX_MISTAKES, "")
-            lines += [f"{len(found):,} x {kind} ({found[0].advice}):"] * bool(kind)
-            lines += [indent + self._line(x) for x in found[:most]]
+            lines += [f"{len(found):,} x {kind} ({self.advice[kind]}):"] * bool(kind)
+            lines += [indent + told for told in found[:most]]
             lines += [f"{indent}... and {len(found) - most:,} more"] * (len(found) > most)
         raise CmdpkitError("\n".join([*lines, remedy] if remedy else lines))
-
-    def _line(self, mistake: Mistake) -> str:
-        return mistake.told if mistake.row is None else f"{self.place(mistake.row)}: {mistake.told}"
 
 
 class LocatedTable(dict[str, Any]):
@@ -294,10 +284,8 @@ class Located:
 
     def position(self, known: Positions, name: Name, key: str | None = None) -> int:
         """The position of a name, or an error that suggests the most similar one."""
-        try:
+        with self.locating(key):
             return known(name)
-        except CmdpkitError as error:
-            self.fail(str(error), key)
 
     def name_of(self) -> Name:
         """A name: text or a whole number."""
