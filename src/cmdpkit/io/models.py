@@ -285,7 +285,7 @@ def _of_rows(
     if horizon is not None and "step" in columns:
         step = sheet.steps(horizon, mistakes, every=True)
     prob = sheet.probabilities(mistakes)
-    x = np.stack([sheet.numbers(y, mistakes, LARGEST, forbidden=y == "reward") for y in signals], axis=-1)
+    x = np.stack([sheet.numbers(y, mistakes, LARGEST) for y in signals], axis=-1)
     mistakes.check()
     key = ((step + 1) * len(states) + s) * len(actions) + a
     _, begins, owner = np.unique(key, return_index=True, return_inverse=True)

@@ -233,7 +233,8 @@ def _policy(sheet: Sheet, head: Located, cmdp: CMDP | None) -> Policy:
 def _steps(fields: Located) -> int | None:
     """The horizon of a policy; None if it is stationary."""
     if ("horizon" in fields) == ("stationary" in fields):
-        fields.fail(f"'horizon' is {'given too' if 'horizon' in fields else 'missing'}, expected it or stationary = true")
+        there = "and 'stationary' are given" if "horizon" in fields else "is missing"
+        fields.fail(f"'horizon' {there}, expected it or stationary = true")
     if "horizon" in fields:
         return fields.at("horizon").whole(1, MAX_HORIZON)
     stationary = fields.at("stationary")

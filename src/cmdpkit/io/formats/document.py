@@ -8,7 +8,6 @@ exists exactly where a transition says what it does.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -261,19 +260,15 @@ def _tolerances(told: Transitions, mistakes: Mistakes, *, renormalise: bool) -> 
 
 def _per_step(model: Located, told: Transitions, H: int) -> set[str]:
     """Which parts are stored for each step: those that the file lists, or else those that differ between steps."""
-    first: dict[tuple[int, int], tuple[int, dict[str, Any]]] = {}
+    first: dict[int, dict[str, Any]] = {}
     differs: dict[str, int] = {}
-    times = Counter[int]()
-    for t in np.flatnonzero(told.step >= 0).tolist():
+    timed, pair = told.step >= 0, told.state * len(told.actions) + told.action
+    steps = np.bincount(pair[timed], minlength=len(told.states) * len(told.actions))
+    for t in np.flatnonzero(timed).tolist():
         parts = told.parts(t)
-        begun, base = first.setdefault((int(told.state[t]), int(told.action[t])), (t, parts))
-        times[begun] += 1
-        for what in parts:
-            if parts[what] != base[what]:
-                differs.setdefault(what, t)
-    for t, n in times.items():
-        if n < H:
-            differs.setdefault("actions", t)
+        base = first.setdefault(pair[t], parts)
+        for what in (*(x for x in parts if parts[x] != base[x]), *["actions"] * bool(steps[pair[t]] < H)):
+            differs.setdefault(what, t)
     if "per_step" not in model:
         return set(differs)
     listed = model.at("per_step").list_of(str, "texts")
@@ -360,30 +355,29 @@ def model_of_tables(path: Path, document: LocatedTable, mistakes: Mistakes, *, r
 def _of_tables(
     whole: Located, model: Located, constraints: Sequence[Constraint], horizon: int | None, mistakes: Mistakes
 ) -> Transitions:
-    """The transitions of a document, except those with a mistake."""
+    """The transitions of a document."""
     tables = _checked_tables(whole, model, constraints, mistakes, timed=horizon is not None)
     states, actions = (names_told(model, f"{key}s", [x.value[key] for x in tables]) for key in ("state", "action"))
     state, action = Positions("state", states), Positions("action", actions)
-    kept: list[tuple[Located, int, int, int]] = []
     found: list[list[tuple[int, float, list[float]]]] = []
+    indices: list[tuple[int, int, int]] = []
     for fields in tables:
         with mistakes.noting():
             s = fields.position(state, fields.value["state"], "state")
             a = fields.position(action, fields.value["action"], "action")
             step = fields.at("step").whole(1, horizon) - 1 if "step" in fields else -1
             found.append(_told_outcomes(fields, state, constraints))
-            kept.append((fields, s, a, step))
-    if not kept:
-        mistakes.check()
-    places, s_of, a_of, steps = zip(*kept, strict=True)
+            indices.append((s, a, step))
+    mistakes.check()
+    s_of, a_of, steps = map(np.array, zip(*indices, strict=True))
     successors, prob, signals = zip(*(x for listed in found for x in listed), strict=True)
     return Transitions(
         states,
         actions,
-        places.__getitem__,
-        np.array(s_of),
-        np.array(a_of),
-        np.array(steps),
+        tables.__getitem__,
+        s_of,
+        a_of,
+        steps,
         np.repeat(np.arange(len(found)), [len(x) for x in found]),
         np.array(successors),
         np.array(prob, dtype=float),
@@ -414,8 +408,7 @@ def _checked_tables(
             fields.at("state").name_of()
             fields.at("action").name_of()
             entries.append(fields)
-    if not entries:
-        mistakes.check()
+    mistakes.check()
     return entries
 
 
@@ -441,7 +434,7 @@ def _told_outcomes(
     names = [c.name for c in constraints]
 
     def signals(place: Located) -> list[float]:
-        return [place.at("reward").reward(), *(place.at(name).number() for name in names)]
+        return [place.at("reward").number(), *(place.at(name).number() for name in names)]
 
     if "outcomes" not in fields:
         successors = fields.inner("next")

@@ -7,7 +7,6 @@ so that a user sees all of it at once.
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 import tomllib
@@ -260,10 +259,6 @@ class Located:
             return float(value)
         self.expect(False, "a finite number")
         raise AssertionError
-
-    def reward(self) -> float:
-        """A finite number, or -inf, by which people mean that the action is not allowed."""
-        return -math.inf if self.value == -math.inf else self.number()
 
     def whole(self, low: int = 1, high: int | None = None) -> int:
         """A whole number from low to high."""
