@@ -212,7 +212,7 @@ CSV_CASES = {
     "probability text": ("x,a,y,0.5", "x,a,y,half", r"model.csv:6: probability is 'half', expected a number; correct it"),
     "probability empty": ("x,a,y,0.5", "x,a,y,", r"model.csv:6: probability is '', expected a number"),
     "probability negative": ("x,a,y,0.5", "x,a,y,-0.5", r"model.csv:6: probability is -0.5, expected at least 0"),
-    "probability with a comma": ("x,a,y,0.5", 'x,a,y,"0,5"', r"model.csv:6: probability is '0,5', expected a number with a decimal point"),
+    "probability with a comma": ("x,a,y,0.5", 'x,a,y,"0,5"', r"model.csv:6: probability is '0,5', expected a number"),
     "probability with an underscore": ("x,a,y,0.5", "x,a,y,0_5", r"model.csv:6: probability is '0_5', expected"),
     "probability NaN": ("x,a,y,0.5", "x,a,y,nan", r"model.csv:6: probability is 'nan', expected a number"),
     "reward infinite": ("y,a,y,1.0,2", "y,a,y,1.0,inf", r"model.csv:8: reward is 'inf', expected a number"),

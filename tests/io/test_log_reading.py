@@ -140,7 +140,7 @@ def test_mistakes_are_grouped_by_kind_with_their_number_and_three_lines():
     ]
     assert "  row 91: step is 1e+23, expected a number of at most 1e+12 in size" in told
     assert "  row 161: reward is 1e+308, expected a number of at most 1e+60 in size" in told
-    assert told[-1] == 'bad="drop episodes" (--drop-bad-episodes) leaves the 10 episodes that have mistakes out'
+    assert told[-1] == 'bad="drop episodes" (--drop-bad-episodes) leaves 10 episodes with mistakes out'
 
 
 def test_episodes_with_mistakes_can_be_dropped():

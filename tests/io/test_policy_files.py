@@ -218,7 +218,7 @@ step,state,action,probability
 @pytest.mark.parametrize(
     ("suffix", "before", "after", "message"),
     [
-        (".json", '"step": 2', '"step": 1', r"policy.json: decision 2: step, state and action are those of decision 1"),
+        (".json", '"step": 2', '"step": 1', r"policy.json: decision 2: 'x' has this decision already, in decision 1"),
         (".json", '"step": 2', '"step": 3', r"policy.json: decision 2: step is 3, expected .* from 1 to 2"),
         (".json", '"b": 1.0', '"b": 0.9', r"policy.json: decision 2: decision at step 2 in state 'x': .* sum to 0.9, expected 1"),
         (".json", '"b": 1.0', '"c": 1.0', r"policy.json: decision 2: unknown action 'c'; known are a, b"),
@@ -234,7 +234,7 @@ step,state,action,probability
         (".json", '"horizon"', '"horizons"', r"unknown key 'horizons'; did you mean 'horizon'"),
         (".csv", "2,x,b,1.0\n", "", r"policy.csv:4: head: 3 rows are announced, but the file has 2"),
         (".csv", "# rows = 3\nstep,state", "state,state", r"policy.csv:4: columns: 'state' is given twice"),
-        (".csv", "1,x,b,0.5", "1,x,a,0.5", r"policy.csv:7: step, state and action are those of line 6"),
+        (".csv", "1,x,b,0.5", "1,x,a,0.5", r"policy.csv:7: 'x' has this decision already, in line 6"),
         (".csv", "1,x,b,0.5", "1,x,b,half", r"policy.csv:7: probability is 'half', expected a number"),
         (".csv", "2,x,b", "two,x,b", r"policy.csv:8: step is 'two', expected a whole number"),
         (".csv", "# horizon = 2\n", "", r"policy.csv: head: 'horizon' is missing"),

@@ -51,8 +51,8 @@ class Cleaned:
         return "left out: " + ", ".join(said) if said else "nothing was left out"
 
 
-def _counted(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +177,8 @@ class _Reader:
         order = order[self.alive[order] & ~unfinished[order]]
         lost = np.setdiff1d(self.episode, self.episode[self.alive])
         if bad == KEEP:
-            many = _counted(len(lost), "episode that has a mistake", "episodes that have mistakes")
-            self.faults.check(f'bad="drop episodes" (--drop-bad-episodes) leaves the {many} out')
+            many = _counted(len(lost), "episode")
+            self.faults.check(f'bad="drop episodes" (--drop-bad-episodes) leaves {many} with mistakes out')
         cleaned = Cleaned(
             episodes=len(lost),
             rows=int(np.isin(self.episode, lost).sum()),
@@ -321,9 +321,7 @@ class _Reader:
                     unfinished[i] = True
                 elif self.horizon is None or step[i] + 1 < self.horizon:
                     told = "next_state is empty, and no row of this episode follows"
-                    remedy = "fill in where it led"
-                    if not self.has_next:
-                        remedy = "add a column next_state, which is empty except where an episode ends before its time"
+                    remedy = "fill in where it led, in a column next_state"
                     self.faults.add("the last next_state of an episode is empty", i, told, remedy)
         return nexts, unfinished
 
@@ -341,9 +339,11 @@ def _table_of(
             raise CmdpkitError(f"columns names {quoted(ours)}{nearest(ours, (*needed, *optional))}")
     listed = None if columns is None or isinstance(columns, Mapping) else tuple(columns)
     if isinstance(source, (str, os.PathLike)):
-        found = _from_file(Path(source))
+        suffix_of(path := Path(source), SUFFIXES)
+        found = csv_table(path, list(io.StringIO(read_text(path), newline="")))
     elif isinstance(source, Mapping):
-        found = _whole(Sheet("the log", {str(key): _listed(x) for key, x in source.items()}))
+        lists = {str(key): list(x.tolist() if hasattr(x, "tolist") else x) for key, x in source.items()}
+        found = Sheet("the log", lists)
     elif not isinstance(source, Sequence) and (frame := columns_of(source)) is not None:
         found = Sheet("the log", frame)
     elif isinstance(source, Iterable):
@@ -353,26 +353,12 @@ def _table_of(
     return _asked_for(found, renamed, needed, optional)
 
 
-def _listed(column: Any) -> list[Any]:
-    return list(column.tolist()) if hasattr(column, "tolist") else list(column)
-
-
-def _whole(table: Sheet) -> Sheet:
-    sizes = {name: len(column) for name, column in table.columns.items()}
-    if len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{shown(name)} {n}" for name, n in sizes.items())
-        raise CmdpkitError(f"{table.where}: columns differ in length: {listed}")
-    return table
-
-
 def _asked_for(table: Sheet, renamed: Mapping[str, str], needed: Sequence[str], optional: Sequence[str]) -> Sheet:
     there = {name.strip(): column for name, column in table.columns.items()}
     for name in (f"{name} {end}" for name in needed for end in ("min", "max")):
         if name in there:
-            raise CmdpkitError(
-                f"{table.where} has a column {quoted(name)}, which is not read; rename it, and declare ranges with "
-                "ranges={NAME: (low, high)} (--range NAME=LOW:HIGH)"
-            )
+            instead = "rename it, and declare ranges with ranges={NAME: (low, high)} (--range NAME=LOW:HIGH)"
+            raise CmdpkitError(f"{table.where} has a column {quoted(name)}, which is not read; {instead}")
     chosen = {}
     for name in (*needed, *optional):
         theirs = renamed.get(name, name)
@@ -381,7 +367,10 @@ def _asked_for(table: Sheet, renamed: Mapping[str, str], needed: Sequence[str], 
         elif name in needed or name in renamed:
             hint = f" (columns={{{name!r}: ...}} says which column it is; on the command line, --column {name}=...)"
             raise CmdpkitError(f"{table.where} has no column {quoted(theirs)}{nearest(theirs, there)}{hint}")
-    if not len(next(iter(chosen.values()))):
+    sizes = {shown(name): len(column) for name, column in chosen.items()}
+    if len(set(sizes.values())) > 1:
+        raise CmdpkitError(f"{table.where}: columns differ in length: {sizes}")
+    if not max(sizes.values()):
         raise CmdpkitError(f"{table.where} has no rows, expected one for each transition; give a log with rows")
     return replace(table, columns=chosen)
 
@@ -398,11 +387,6 @@ def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> Sheet:
         if not isinstance(row, (Sequence, np.ndarray)) or isinstance(row, str) or len(row) != len(columns):
             raise CmdpkitError(f"row {i + 1} is {quoted(row)}, expected {len(columns)} values: {', '.join(columns)}")
     return Sheet("the log", {name: [row[i] for row in listed] for i, name in enumerate(columns)})
-
-
-def _from_file(path: Path) -> Sheet:
-    suffix_of(path, SUFFIXES)
-    return csv_table(path, list(io.StringIO(read_text(path), newline="")))
 
 
 # -- times and names ---------------------------------------------------------------------------------------------------

@@ -16,23 +16,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, write_text, writing
-from cmdpkit.io.formats.document import (
-    KEYS,
-    PER_STEP,
-    RESERVED,
-    Tables,
-    Transitions,
-    constraint_entry,
-    criterion_entry,
-    exact_entry,
-    grid_table,
-    model_of,
-    model_of_tables,
-    names_entry,
-    names_told,
-    transition_name,
-    without_signals,
-)
+from cmdpkit.io.formats import document
 from cmdpkit.io.formats.npz import read_npz_model, write_npz_model
 from cmdpkit.io.formats.sheet import LARGEST, Sheet, columns_of, csv_line, csv_top, parse_csv
 from cmdpkit.io.formats.source import (
@@ -56,7 +40,7 @@ from cmdpkit.model.transitions import IntArray
 from cmdpkit.model.validate import Name, Positions, written_name
 
 SUFFIXES = (".toml", ".json", ".csv", ".npz")
-MODEL_HEAD = (*KEYS, "start", "states", "actions", "per_step", "exact", "renormalise", "transitions", "grid")
+MODEL_HEAD = (*document.KEYS, "start", "states", "actions", "per_step", "exact", "renormalise", "transitions", "grid")
 MODEL_COLUMNS = ("state", "action", "next_state", "probability", "reward")
 PathLike = str | os.PathLike[str]
 
@@ -127,8 +111,8 @@ def read_model(
         if suffix == ".csv":
             sheet = parse_csv(path, text, MODEL_HEAD, "transitions")
             return model_of_rows(sheet, overrides, Mistakes(path, sheet.place), renormalise=renormalise)
-        document = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
-        return model_of_tables(path, document, Mistakes(path), renormalise=renormalise)
+        parsed = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
+        return document.model_of_tables(path, parsed, Mistakes(path), renormalise=renormalise)
 
 
 def _sorted(columns: Mapping[str, Sequence[Any]], *keys: str) -> list[Any]:
@@ -164,17 +148,17 @@ def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[C
     elif start is not None:  # what can be no name is left for the reader to refuse
         given["start"] = written_name(start) if isinstance(start, Hashable) else start
     if constraints is not None:
-        given["constraints"] = [constraint_entry(c) for c in without_signals(constraints)]
+        given["constraints"] = [document.constraint_entry(c) for c in document.without_signals(constraints)]
     return given
 
 
 # -- a model as the tables of a text file ------------------------------------------------------------------------------
 
 
-def tables_of(cmdp: CMDP) -> Tables:
+def tables_of(cmdp: CMDP) -> document.Tables:
     """Everything that defines a model but its `transitions`, as plain tables of texts and numbers."""
     for c in cmdp.constraints:
-        if c.name in RESERVED:
+        if c.name in document.RESERVED:
             raise CmdpkitError(
                 f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
                 "it; rename it or write .npz"
@@ -182,20 +166,20 @@ def tables_of(cmdp: CMDP) -> Tables:
     reached = np.flatnonzero(cmdp.mu).tolist()
     certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
     spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
-    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
+    per_step = [what for what, T in zip(document.PER_STEP, _steps(cmdp), strict=True) if T > 1]
     model = {
-        **criterion_entry(cmdp),
+        **document.criterion_entry(cmdp),
         "start": written_name(cmdp.states[reached[0]]) if certain else spread,
-        "states": names_entry(cmdp.states),
-        "actions": names_entry(cmdp.action_names),
+        "states": document.names_entry(cmdp.states),
+        "actions": document.names_entry(cmdp.action_names),
         **({"per_step": per_step} if per_step else {}),
-        **exact_entry(cmdp),
+        **document.exact_entry(cmdp),
     }
-    constraints = [constraint_entry(c) for c in cmdp.constraints]
+    constraints = [document.constraint_entry(c) for c in cmdp.constraints]
     return {
         "model": model,
         **({"constraint": constraints} if constraints else {}),
-        **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
+        **({"grid": document.grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
     }
 
 
@@ -205,7 +189,7 @@ def _steps(cmdp: CMDP) -> tuple[int, ...]:
     return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed), 1 if cmdp.outcomes is None else cmdp.outcomes.T
 
 
-def transitions(cmdp: CMDP) -> Iterator[Tables]:
+def transitions(cmdp: CMDP) -> Iterator[document.Tables]:
     """A table per state, action (and step, if anything depends on it), one at a time: all would fill the memory."""
     T = max(_steps(cmdp))
     allowed = cmdp.compact.allowed
@@ -220,7 +204,7 @@ def transitions(cmdp: CMDP) -> Iterator[Tables]:
                 yield from ({**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True))
 
 
-def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
+def _transition(cmdp: CMDP, h: int, s: int, a: int) -> document.Tables:
     kernel, c = cmdp.kernel, cmdp.compact
     if cmdp.outcomes is not None and (listed := _outcomes_of(cmdp, cmdp.outcomes, h, s, a)):
         return {"outcomes": listed}
@@ -235,7 +219,7 @@ def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
     }
 
 
-def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[Tables]:
+def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[document.Tables]:
     """What an action may bring at a step, one table for each outcome; none where reward and signals are certain."""
     here, entries = drawn.entries.entries(h, s, a), drawn.entries
     names = ("reward", *(c.name for c in cmdp.constraints))
@@ -256,18 +240,18 @@ def model_of_rows(sheet: Sheet, overrides: Mapping[str, Any], mistakes: Mistakes
     """The model in the rows of a sheet, with ``overrides`` of its head."""
     head = {**sheet.head, **{key: x for key, x in overrides.items() if key in MODEL_HEAD}}
     model = {key: x for key, x in head.items() if key not in ("transitions", "grid")}
-    document = {
+    tables = {
         "model": LocatedTable(model, None, sheet.head.lines),
         "constraint": overrides.get("constraints", list(sheet.constraints)),
         **({"grid": head["grid"]} if "grid" in head else {}),
     }
-    whole = Located(sheet.where, "the file", LocatedTable(document, None, sheet.head.lines))
-    return model_of(whole, partial(_of_rows, sheet), mistakes, renormalise=renormalise)
+    whole = Located(sheet.where, "the file", LocatedTable(tables, None, sheet.head.lines))
+    return document.model_of(whole, partial(_of_rows, sheet), mistakes, renormalise=renormalise)
 
 
 def _of_rows(
     sheet: Sheet, model: Located, constraints: Sequence[Constraint], horizon: int | None, mistakes: Mistakes
-) -> Transitions:
+) -> document.Transitions:
     """The transitions of a sheet, collected from their rows."""
     signals = ["reward", *(c.name for c in constraints)]
     columns = sheet.names_of_columns()
@@ -277,7 +261,8 @@ def _of_rows(
     if not len(sheet):
         columns.fail("there are no rows below them, expected one for each transition")
     sheet.note_broken(mistakes)
-    states, actions = (names_told(model, f"{x}s", filter(is_name, sheet.columns[x])) for x in ("state", "action"))
+    told = {x: filter(is_name, sheet.columns[x]) for x in ("state", "action")}
+    states, actions = (document.names_told(model, f"{x}s", names) for x, names in told.items())
     state, action = Positions("state", states), Positions("action", actions)
     s, s_next = (sheet.positions(name, state, mistakes) for name in ("state", "next_state"))
     a = sheet.positions("action", action, mistakes)
@@ -292,16 +277,16 @@ def _of_rows(
     owner = np.argsort(np.argsort(begins))[owner]  # transitions are numbered as they begin in the file
     kept, first = np.argsort(owner, kind="stable"), np.sort(begins)
     owner = np.sort(owner)
-    told = zip(owner.tolist(), s_next[kept].tolist(), map(tuple, x[kept].tolist()), strict=True)
-    _refuse_repeats(sheet, kept, told, mistakes)
+    said = zip(owner.tolist(), s_next[kept].tolist(), map(tuple, x[kept].tolist()), strict=True)
+    _refuse_repeats(sheet, kept, said, mistakes)
 
     def place(t: int) -> Located:
         i = int(first[t])
-        return sheet.at(i, transition_name(states[s[i]], actions[a[i]], step[i] + 1 if step[i] >= 0 else None))
+        return sheet.at(i, document.transition_name(states[s[i]], actions[a[i]], step[i] + 1 if step[i] >= 0 else None))
 
     indices = s[first], a[first], step[first]
     written = sheet.written(kept)
-    return Transitions(states, actions, place, *indices, owner, s_next[kept], prob[kept], written, x[kept])
+    return document.Transitions(states, actions, place, *indices, owner, s_next[kept], prob[kept], written, x[kept])
 
 
 def _refuse_repeats(sheet: Sheet, rows: IntArray, said: Iterable[Any], mistakes: Mistakes) -> None:

@@ -1,4 +1,4 @@
-"""Policies in files: JSON, CSV and npz are read back exactly; Markdown and Python modules are for other users."""
+"""Policies in files: JSON, CSV and npz are read back exactly; a Python module is for the machine that acts."""
 
 from __future__ import annotations
 
@@ -187,11 +187,8 @@ def _policy(sheet: Sheet, head: Located, cmdp: CMDP | None) -> Policy:
     seen: dict[int, int] = {}
     for i, key in enumerate((place if certain else place * A + action).tolist()):
         if (first := seen.setdefault(key, i)) != i:
-            told = f"{'step, ' * (horizon is not None)}state and action are those of {sheet.name(first)}"
-            remedy = "leave one of them out"
-            if certain:
-                told = f"{quoted(sheet.columns['state'][i])} has an action in {sheet.name(first)} already"
-                remedy += ", or add a column probability if the policy randomises"
+            told = f"{quoted(sheet.columns['state'][i])} has this decision already, in {sheet.name(first)}"
+            remedy = "leave one of them out, or give the probability of each action if the policy randomises"
             mistakes.add("a decision given twice", i, told, remedy)
     mistakes.check()
 

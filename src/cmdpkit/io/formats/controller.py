@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from string import Template
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from cmdpkit.model.decisions import drawn_at, same_at
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.validate import Name
 
 WIDTH = 100  # characters in a line of packed bytes
 
@@ -36,8 +35,8 @@ def python_module(policy: Policy) -> Iterator[str]:
         {key: Template(pair[policy.is_stationary]).substitute(H=H) for key, pair in _PARTS.items()},
         S=S,
         A=A,
-        states=_names(policy.states),
-        actions=_names(policy.action_names),
+        states=_literal(policy.states),
+        actions=_literal(policy.action_names),
         model="None" if made is None else repr({**made._asdict(), "bounds": list(made.bounds)}),
     ).split("# ----\n")
     yield head
@@ -62,17 +61,11 @@ def _packed(choice: Any) -> Iterator[str]:
         yield f'        "{text[i : i + WIDTH]}"\n'
 
 
-def _names(names: Sequence[Name]) -> str:
-    if isinstance(names, range):
-        return repr(names)
-    return f"({', '.join(_literal(name) for name in names)},)"
-
-
 def _literal(name: Any) -> str:
-    """Python source of a name; what is more than text, numbers and tuples of them becomes its text."""
+    """Python source of names or of one name; what is more than text, numbers and tuples of them becomes its text."""
     if type(name) is tuple:
         return f"({''.join(f'{_literal(x)}, ' for x in name)})"
-    return repr(name) if type(name) in (str, int, bool, type(None)) else repr(str(name))
+    return repr(name) if type(name) in (str, int, bool, range, type(None)) else repr(str(name))
 
 
 # What differs between policies with steps, which come first, and without.

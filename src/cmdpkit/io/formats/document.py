@@ -58,9 +58,7 @@ def read_criterion(fields: Located) -> dict[str, Any]:
 
 def constraint_entry(c: Constraint) -> dict[str, Any]:
     """A bound as it was given: on the whole value, or per step."""
-    if c.per_step:
-        return {"name": c.name, "sense": c.sense, "bound": c.bound, "per_step": True}
-    return {"name": c.name, "sense": c.sense, "bound": c.bound}
+    return {"name": c.name, "sense": c.sense, "bound": c.bound, **({"per_step": True} if c.per_step else {})}
 
 
 # The keys and columns of every transition; no constraint may have one of these names.

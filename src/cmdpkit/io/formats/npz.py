@@ -102,10 +102,7 @@ def write_npz(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arra
 def read_npz(path: Path, kind: str) -> tuple[Located, Arrays]:
     """Header and arrays of a file of this kind."""
     arrays = read_arrays(path)
-    return Located(path, "header", _header(path, arrays.pop("header", None), kind)), arrays
-
-
-def _header(path: Path, found: NDArray[Any] | None, kind: str) -> LocatedTable:
+    found = arrays.pop("header", None)
     if found is None or found.dtype != np.uint8:
         raise CmdpkitError(f"{path}: not a file written by cmdpkit: it has no header")
     try:
@@ -117,7 +114,7 @@ def _header(path: Path, found: NDArray[Any] | None, kind: str) -> LocatedTable:
     version = header.pop("version", None)
     if version != VERSION:
         raise CmdpkitError(f"{path}: version {quoted(version)} of the format; this cmdpkit reads version {VERSION}")
-    return header
+    return Located(path, "header", header), arrays
 
 
 # -- Models as npz: the sparse rows of the kernel, and the other arrays, as they are in memory.

@@ -120,8 +120,9 @@ class Sheet:
         def step(value: Any) -> int | None:
             if every and name_of(value) is None:
                 return -1
-            told = whole(value) if isinstance(value, str) else name_of(value)
-            return int(told) - 1 if is_int(told) and told in range(1, horizon + 1) else None
+            told = name_of(value)
+            found = int(told) if is_int(told) or (isinstance(told, str) and _WHOLE.fullmatch(told)) else 0
+            return found - 1 if 1 <= found <= horizon else None
 
         rule = f"expected a whole number, from 1 to {horizon:,}"
         return self.read("step", step, lambda x: f"step is {quoted(x)}, {rule}", faults)
@@ -151,12 +152,10 @@ class Sheet:
         found: FloatArray = np.array(column, dtype=float)
         for i in np.flatnonzero(~(np.abs(found) <= largest)).tolist():
             value = self.columns[name][i]
-            comma = isinstance(value, str) and "," in value
-            how = " with a decimal point, without separators between thousands" if comma else ""
             small = "" if np.isnan(found[i]) else f" of at most {largest:.3g} in size"
             kind = f"{shown(name)} is {'not a number' if np.isnan(found[i]) else 'too large'}"
             if i not in self.broken:
-                faults.add(kind, i, f"{shown(name)} is {quoted(value)}, expected a number{small}{how}", "correct it")
+                faults.add(kind, i, f"{shown(name)} is {quoted(value)}, expected a number{small}", "correct it")
             found[i] = 0.0
         return found
 
@@ -215,11 +214,6 @@ def number(text: str, kind: type[float] = float, *, comma: bool = False) -> floa
 def with_point(text: str) -> str:
     """A number that has a decimal comma, with a point instead; every other text as it is."""
     return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?\s*%?", text, re.ASCII) else text
-
-
-def whole(text: str) -> int | str:
-    """The whole number in a cell, or its text if it is none, which the caller then refuses."""
-    return int(text) if re.fullmatch(r"\s*\d{1,18}\s*", text, re.ASCII) else text
 
 
 def columns_of(source: Any) -> dict[str, list[Any]] | None:
