@@ -1,11 +1,11 @@
 """Policies from whatever says what to do, and controllers made from them: against tables written by hand."""
 
-import importlib.util
 import random
+import runpy
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -193,11 +193,8 @@ def test_broken_rules_are_refused_with_place_value_rule_and_next_step(rule, mess
 # -- deployment --------------------------------------------------------------------------------------------------------
 
 
-def load(path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("controller", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load(path) -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(path)))
 
 
 def test_many_decisions_at_once_follow_the_probabilities():
