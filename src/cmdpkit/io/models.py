@@ -1,7 +1,7 @@
 """Models in files: TOML and JSON to write by hand, CSV for spreadsheets, npz for large ones.
 
 What `write_model` writes, `read_model` reads back as an equal `CMDP`, to the last bit. If anything is wrong with a
-file, a CmdpkitError names the file, its line if it has lines, what is written there and what was expected.
+file, a CmdpkitError names the file, the line or the transition, what is written there and what was expected.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _PART = r"""(?:"[^"\n]*+"|'[^'\n]*+'|[A-Za-z0-9_-]++)"""
 MAX_KEY_PARTS = 50
 _LONG_KEY = re.compile(rf"(?m)(?:^|[{{,])[ \t]*+\[*+[ \t]*+({_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}})")
 
-# -- Numbers that know with how many decimals they were written, to distinguish rounding from mistakes.
+# -- numbers that know with how many decimals they were written, to tell rounding from mistakes ------------------------
 
 
 class Written(float):
@@ -50,6 +50,9 @@ class Written(float):
         """Digits after the point."""
         exponent = Decimal(self.text).as_tuple().exponent
         return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+# -- reading files -----------------------------------------------------------------------------------------------------
 
 
 def check_regular(path: Path) -> None:
@@ -99,6 +102,9 @@ def reading(path: Path) -> Iterator[None]:
         raise CmdpkitError(f"{path}: what the file describes does not fit in memory") from None
     except ValueError as error:
         raise CmdpkitError(str(error) if printable(str(path)) in str(error) else f"{path}: {error}") from None
+
+
+# -- mistakes, and values with their places ----------------------------------------------------------------------------
 
 
 class Mistakes:
@@ -391,7 +397,7 @@ def toml_value(x: Any) -> str:
     return repr(x)
 
 
-# -- JSON, written for people: one line for each entry of a list.
+# -- JSON, written for people: one line for each entry of a list -------------------------------------------------------
 
 
 def parse_json(path: Path, text: str) -> LocatedTable:
