@@ -136,7 +136,7 @@ app = typer.Typer(
 
 # Choices of options. Names of other rooms are written again here, because these are not imported for --help.
 Method = StrEnum("Method", ["auto", "columns", "lp"])  # `cmdpkit.exact.solver.METHODS`
-PolicyFormat = StrEnum("PolicyFormat", ["csv", "npz", "py", "md", "json"])  # of policy files
+PolicyFormat = StrEnum("PolicyFormat", ["csv", "npz", "py", "json"])  # of policy files
 TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results.tables.joined` writes
 
 
