@@ -177,7 +177,7 @@ CSV_CASES = {
     "quote not closed": ("x,a,y,0.5", 'x,"a,y,0.5', r"model.csv:8: not valid CSV: unexpected end of data"),
     "quote in the middle": ("x,a,y,0.5", 'x,"a"b,y,0.5', r"model.csv:6: not valid CSV: ',' expected after '\"'"),
     "field beyond reason": ("x,a,y,0.5", f"x,{'a' * 200_000},y,0.5", r"model.csv:6: not valid CSV: field larger"),
-    "probability text": ("x,a,y,0.5", "x,a,y,half", r"model.csv:6: probability is 'half', expected a number; correct it"),
+    "probability text": ("x,a,y,0.5", "x,a,y,half", r"model.csv:6: probability is 'half', expected a number such as 1000.5; correct it"),
     "probability negative": ("x,a,y,0.5", "x,a,y,-0.5", r"model.csv:6: probability is -0.5, expected at least 0"),
     "probability with a comma": ("x,a,y,0.5", 'x,a,y,"0,5"', r"model.csv:6: probability is '0,5', expected a number"),
     "probability with an underscore": ("x,a,y,0.5", "x,a,y,0_5", r"model.csv:6: probability is '0_5', expected"),

@@ -133,9 +133,9 @@ def test_mistakes_are_grouped_by_kind_with_their_number_and_three_lines():
     assert told[0] == "the log has 10 mistakes of 7 kinds:"
     assert told[1:6] == [
         "4 x reward is not a number (correct it):",
-        "  row 4: reward is 'n/a', expected a number",
-        "  row 18: reward is None, expected a number",
-        "  row 34: reward is 'x', expected a number",
+        "  row 4: reward is 'n/a', expected a number such as 1000.5",
+        "  row 18: reward is None, expected a number such as 1000.5",
+        "  row 34: reward is 'x', expected a number such as 1000.5",
         "  ... and 1 more",
     ]
     assert "  row 91: step is 1e+23, expected a number of at most 1e+12 in size" in told

@@ -170,7 +170,9 @@ def test_all_mistakes_of_a_csv_file_are_told_at_once_in_the_order_of_their_kinds
 def test_a_damaged_line_causes_no_second_complaint(tmp_path):
     with pytest.raises(ck.CmdpkitError) as caught:  # without line 5, empty would have a sum of 0.6
         read(tmp_path, changed(("empty,rest,empty,0.4,0,0", "empty,rest,empty,many,0,0")))
-    assert str(caught.value).endswith("model.csv:5: probability is 'many', expected a number; correct it")
+    assert str(caught.value).endswith(
+        "model.csv:5: probability is 'many', expected a number such as 1000.5; correct it"
+    )
 
 
 def test_at_most_twenty_mistakes_are_told_and_the_others_counted(tmp_path):

@@ -152,10 +152,10 @@ class Sheet:
         found: FloatArray = np.array(column, dtype=float)
         for i in np.flatnonzero(~(np.abs(found) <= largest)).tolist():
             value = self.columns[name][i]
-            small = "" if np.isnan(found[i]) else f" of at most {largest:.3g} in size"
+            such = " such as 1000.5" if np.isnan(found[i]) else f" of at most {largest:.3g} in size"
             kind = f"{shown(name)} is {'not a number' if np.isnan(found[i]) else 'too large'}"
             if i not in self.broken:
-                faults.add(kind, i, f"{shown(name)} is {quoted(value)}, expected a number{small}", "correct it")
+                faults.add(kind, i, f"{shown(name)} is {quoted(value)}, expected a number{such}", "correct it")
             found[i] = 0.0
         return found
 
