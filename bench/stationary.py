@@ -3,10 +3,9 @@
 Random models have 4 actions with 5 random successors each; the board has 71 x 71 cells, and a step goes as meant with
 0.8 and otherwise in one of four directions. Totals are the same problems with an end after 5 % of the steps. Bounds lie
 halfway between the unconstrained optimum and the best policy for the utilities alone. Times are the least of several
-passes. QuantEcon's is that of modified policy iteration to 1e-8. Storm's is that of checking a model which it has read
-from a `.umb` file; its value iteration stops when values change little, which guarantees nothing, and "sound" is Storm
-with guaranteed precision. Values are compared, too. The line at the end says how many of the
-goals were reached.
+passes. QuantEcon's is that of modified policy iteration to 1e-8. Storm's is that of checking a model which it has read;
+its value iteration stops when values change little, which guarantees nothing, and "sound" is Storm with guaranteed
+precision. Values are compared, too. The line at the end says how many of the goals were reached.
 """
 
 from __future__ import annotations
@@ -96,14 +95,32 @@ def quantecon_seconds(P: Any, r: np.ndarray) -> tuple[float, float]:
     return seconds, float(found.v[0])
 
 
+def storm_model(cmdp: ck.CMDP) -> Any:
+    """A stationary model as Storm's own, with the reward and what the constraints count; the bounds are not in it."""
+    import stormpy
+
+    allowed, names = cmdp.actions[0], ["reward", *(c.name for c in cmdp.constraints)]
+    signals = np.stack([cmdp.r[0], *(c.sign * g[0] for c, g in zip(cmdp.constraints, cmdp.g, strict=True))], axis=-1)
+    sizes = ["@nr_states", str(cmdp.S), "@nr_choices", str(int(allowed.sum()))]
+    lines = ["@type: MDP", "@parameters", "", "@reward_models", " ".join(names), *sizes, "@model"]
+    for s in range(cmdp.S):
+        lines.append(f"state {s} {[0] * len(names)}{' init' * bool(cmdp.mu[s])}")
+        for k, a in enumerate(np.flatnonzero(allowed[s]).tolist()):
+            entries = cmdp.kernel.entries(0, s, a)
+            reached = zip(cmdp.kernel.successors[entries].tolist(), cmdp.kernel.prob[entries].tolist(), strict=True)
+            lines += [f"\taction {k} {signals[s, a].tolist()}", *(f"\t\t{x} : {p!r}" for x, p in reached)]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.drn")
+        file.write_text("\n".join(lines))
+        return stormpy.build_model_from_drn(str(file))
+
+
 def storm_seconds(cmdp: ck.CMDP, path: str, precision: str, sound: bool) -> tuple[float, float]:
     """Time and value of a check with all bounds of the model."""
     import stormpy
     import stormpy.developer
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = ck.write_explicit(cmdp, Path(folder) / "model.umb")
-        built = stormpy.build_model_from_umb(str(file))
+    built = storm_model(cmdp)
     bounds = "".join(
         f', R{{"{c.name}"}}>={float(x)!r} [{path}]' for c, x in zip(cmdp.constraints, cmdp.rho, strict=True)
     )

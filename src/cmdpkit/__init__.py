@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from cmdpkit.experiments.execute import bench as bench
     from cmdpkit.experiments.execute import execute as execute
     from cmdpkit.experiments.experiment import Experiment as Experiment
+    from cmdpkit.io.formats.prism import read_explicit as read_explicit
+    from cmdpkit.io.formats.prism import write_explicit as write_explicit
     from cmdpkit.io.loading import load as load
-    from cmdpkit.io.models import read_explicit as read_explicit
     from cmdpkit.io.models import read_model as read_model
-    from cmdpkit.io.models import write_explicit as write_explicit
     from cmdpkit.io.models import write_model as write_model
     from cmdpkit.io.policies import read_policy as read_policy
     from cmdpkit.io.policies import write_policy as write_policy

@@ -1,8 +1,8 @@
 """Two other programs, Storm and QuantEcon, solve the same models: values agree wherever they can express a problem.
 
 Storm checks long-run averages, totals and a horizon, alone and with bounds, and discounted totals without bounds; it
-reads the model from a `.umb` file that we write. QuantEcon solves discounted problems. A discounted problem with bounds
-is given to Storm as the total of the model that ends with probability 1 - discount after every step.
+reads the model in its own format. QuantEcon solves discounted problems. A discounted problem with bounds is given to
+Storm as the total of the model that ends with probability 1 - discount after every step.
 """
 
 import importlib
@@ -10,6 +10,7 @@ import os
 
 import numpy as np
 import pytest
+from bench.stationary import storm_model
 
 import cmdpkit as ck
 
@@ -26,15 +27,13 @@ def oracle(module: str):
 
 
 @pytest.fixture(scope="module")
-def storm(tmp_path_factory):
+def storm():
     """A function that checks a property of a model in the start state."""
     stormpy = oracle("stormpy")
     developer = importlib.import_module("stormpy.developer")
-    path = tmp_path_factory.mktemp("storm") / "model.umb"
 
     def check(cmdp: ck.CMDP, formula: str) -> float:
-        ck.write_explicit(cmdp, path, overwrite=True)
-        model = stormpy.build_model_from_umb(str(path))
+        model = storm_model(cmdp)
         (parsed,) = stormpy.parse_properties(formula)
         environment = developer.get_sound_environment()
         environment.solver().min_max().precision = stormpy.Rational("1/10000000000")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.experiments.experiment import MAX_RUNS, Experiment
-from cmdpkit.io.formats.json_toml import MAX_KEY_PARTS
+from cmdpkit.io.formats.source import MAX_KEY_PARTS
 
 HEAD = 'environments = ["paper/synthetic"]\nalgorithms = ["triple-q"]\n'
 HUGE = ["1000000000000", "1e18", "99999999999999999999999", "1e300"]

@@ -98,22 +98,13 @@ def test_files_keep_any_name_to_the_letter(name, suffix, tmp_path):
 
 
 @pytest.mark.parametrize("name", [x for x in HOSTILE if "\ud800" not in x])
-def test_a_markdown_table_is_not_broken_by_names(name, tmp_path):
-    policy = ck.solve(model(f"{name}|<b>&lt;*`", action=name)).policy
-    text = ck.write_policy(policy, tmp_path / "policy.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert harmless(text) and len(rows) == 2 + 2
-    assert all(len(row.replace("\\|", "").split("|")) == 4 for row in rows) and all(len(row) < 300 for row in rows)
-
-
-@pytest.mark.parametrize("name", [x for x in HOSTILE if "\ud800" not in x])
 def test_a_python_module_holds_names_as_literals_and_nothing_else(name, tmp_path):
     evil = f'{name}"""\nimport os\n'
     text = ck.write_policy(ck.solve(model(evil, action=name)).policy, tmp_path / "policy.py").read_text("utf-8")
     assert harmless(text)
     tree = ast.parse(text)
     imports = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert imports == {"base64", "bisect", "functools", "random", "sys", "zlib", "numpy"}
+    assert imports == {"base64", "bisect", "random", "sys", "zlib"}
     space: dict[str, object] = {"__name__": "exported"}
     exec(compile(tree, "exported", "exec"), space)
     assert space["STATES"] == (evil, "plain") and space["ACTIONS"] == (name,)

@@ -111,7 +111,7 @@ def test_the_time_limit_of_a_gymnasium_wrapper_can_be_read():
 def test_gymnasium_toy_environments_show_their_tables(kind, S, A):
     """`P` and `initial_state_distrib`: the exact models of FrozenLake, CliffWalking and Taxi are read off them.
 
-    If they are gone or have another form, `envs/gym/_tables.py` has to follow.
+    If they are gone or have another form, `envs/gym/__init__.py` has to follow.
     """
     env = kind()
     assert env.initial_state_distrib.shape == (S,) and env.initial_state_distrib.sum() == pytest.approx(1)

@@ -50,9 +50,8 @@ def test_models(suffix):
     assert ck.load(f"model{suffix}") == model()
 
 
-@pytest.mark.parametrize("suffix", [".tra", ".umb"])
-def test_models_of_other_programs(suffix):
-    written = ck.write_explicit(ck.CMDP([[[1.0]]], [[1.0]], discount=0.9), f"model{suffix}")
+def test_models_of_other_programs():
+    written = ck.write_explicit(ck.CMDP([[[1.0]]], [[1.0]], discount=0.9), "model.tra")
     assert ck.read_explicit(written, reward="reward", discount=0.9).S == 1
 
 

@@ -74,7 +74,6 @@ def test_a_bomb_of_200_megabytes_is_refused_before_it_is_inflated(tmp_path):
 
 LONG_HEADER = b"\x93NUMPY\x02\x00" + struct.pack("<I", MEGABYTE) + b" " * MEGABYTE
 BOMBS = {
-    "an unknown array": (lambda: arrays(extra=zeros(BOMB)), r"would inflate to"),
     "a known array": (lambda: arrays(mu=zeros(BOMB)), r"would inflate to"),
     "the header": (lambda: arrays(header=header_of((BOMB,), "|u1") + b" " * BOMB), r"would inflate to"),
     # All of it fits together here, but nobody has such a model in so small a file.

@@ -118,7 +118,6 @@ def test_noise_in_a_text_file_never_raises_anything_but_a_value_error(suffix, tm
     ("name", "read"),
     [
         *((f"model{suffix}", ck.read_model) for suffix in SUFFIXES),
-        ("model.umb", lambda path: ck.read_explicit(path, reward="reward", horizon=3)),
         ("model.tra", lambda path: ck.read_explicit(path, reward="reward", horizon=3, rewards={"reward": path})),
         *((f"policy{suffix}", ck.read_policy) for suffix in (".json", ".csv", ".npz")),
         ("log.csv", lambda path: ck.from_log(path, horizon=3)),

@@ -198,16 +198,19 @@ def test_half_a_character_in_a_name_is_refused_and_nothing_is_left_behind(suffix
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_existing_file_is_kept_unless_overwriting_is_asked_for(suffix, tmp_path):
-    path = tmp_path / f"model{suffix}"
+WRITERS = [*((write_model, x) for x in SUFFIXES), *((write_policy, x) for x in (".json", ".csv", ".npz", ".py"))]
+
+
+@pytest.mark.parametrize(("write", "suffix"), WRITERS)
+def test_an_existing_file_is_kept_unless_overwriting_is_asked_for(write, suffix, tmp_path):
+    path = tmp_path / f"mine{suffix}"
     path.write_bytes(b"somebody's work")
-    with pytest.raises(ValueError, match=rf"model\{suffix} exists already; pass overwrite=True"):
-        write_model(buffer(), path)
+    what = buffer() if write is write_model else Policy.uniform(buffer())
+    with pytest.raises(ValueError, match=rf"mine\{suffix} exists already; pass overwrite=True"):
+        write(what, path)
     assert path.read_bytes() == b"somebody's work"
-    assert write_model(buffer(), path, overwrite=True) == path
-    assert read_model(path) == buffer()
-    assert [x.name for x in tmp_path.iterdir()] == [path.name]
+    assert write(what, path, overwrite=True) == path
+    assert b"somebody" not in path.read_bytes() and [x.name for x in tmp_path.iterdir()] == [path.name]
 
 
 def test_no_cell_of_a_csv_file_is_a_formula_for_a_spreadsheet(tmp_path):

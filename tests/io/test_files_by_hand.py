@@ -12,16 +12,6 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least, at_most
 from cmdpkit.model.outcomes import Outcomes
 
-JSON = """{"model": {"horizon": 4, "start": {"empty": 1}},
-    "constraint": [{"name": "backlog", "sense": "at_most", "bound": 2.5},
-                   {"name": "served well", "sense": "at_least", "bound": 0.5}],
-    "transition": [
-      {"state": "empty", "action": "rest", "next": {"busy": 0.75, "empty": 0.25},
-       "reward": 0, "backlog": 0, "served well": 0.125},
-      {"state": "busy", "action": "rest", "next": {"busy": 1, "empty": 0},
-       "reward": 0, "backlog": 1, "served well": 0},
-      {"state": "busy", "action": "serve", "next": {"empty": 0.5, "busy": 0.5},
-       "reward": 1.5, "backlog": 1, "served well": 1}]}"""
 SHEET = """\
 # Two machines, measured in spring
 # horizon = 4
@@ -57,7 +47,7 @@ def sheet():
     return made
 
 
-@pytest.mark.parametrize(("suffix", "text"), [(".toml", BUFFER), (".json", JSON), (".csv", SHEET)])
+@pytest.mark.parametrize(("suffix", "text"), [(".toml", BUFFER), (".csv", SHEET)])
 def test_a_hand_written_file_means_what_it_says(suffix, text, tmp_path):
     path = tmp_path / f"buffer{suffix}"
     path.write_text(text)

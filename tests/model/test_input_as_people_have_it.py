@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io.formats.sheet import number
-from cmdpkit.io.formats.source import Written, tolerance_of
+from cmdpkit.io.formats.sheet import number, tolerance_of
+from cmdpkit.io.formats.source import Written
 
 PLAIN = """\
 # horizon = 20
@@ -63,9 +63,7 @@ def test_semicolons_with_decimal_points_are_read_too(tmp_path):
 
 def test_a_comma_in_a_number_is_refused_where_commas_separate(tmp_path):
     text = changed(("busy,serve,empty,0.7", 'busy,serve,empty,"0,7"'))
-    with pytest.raises(
-        ck.CmdpkitError, match=r"model.csv:8: probability is '0,7', expected a number with a decimal point"
-    ):
+    with pytest.raises(ck.CmdpkitError, match=r"model.csv:8: probability is '0,7', expected a number"):
         read(tmp_path, text)
 
 
@@ -137,12 +135,8 @@ def test_a_reward_of_minus_infinity_means_that_the_action_is_not_allowed(tmp_pat
             horizon=3,
         )
     assert np.array_equal(made.actions, proper.actions)
-    for word in ("-inf", "-Infinity"):
-        with pytest.warns(ck.InputWarning, match="not allowed"):
-            assert read(tmp_path, changed(("0.7,1.5", f"0.7,{word}"))).actions[0].tolist() == [
-                [True, False],
-                [True, False],
-            ]
+    with pytest.raises(ck.CmdpkitError, match="reward is '-inf', expected a number"):  # a file leaves such lines out
+        read(tmp_path, changed(("0.7,1.5", "0.7,-inf")))
 
 
 def test_a_state_in_which_nothing_is_allowed_is_refused_by_name():
@@ -154,24 +148,31 @@ def test_all_mistakes_of_a_csv_file_are_told_at_once_in_the_order_of_their_kinds
     text = changed(
         ("empty,rest,empty,0.4,0,0", "empty,rest,empty,many,0,0"),  # line 5
         ("busy,rest,busy,1,0,1", "busy,rest,bussy,1,0,1"),  # line 7
-        ("busy,serve,empty,0.7,1.5,1", "busy,serve,empty,0.6,1.5,1"),  # line 8: the sum is 0.9
+        ("busy,serve,empty,0.7,1.5,1", "busy,serve,empty,-1,1.5,1"),  # line 8
     )
     text += "empty,serve,empty,1,0\n"  # line 10: a cell is missing
     with pytest.raises(ck.CmdpkitError) as caught:
         read(tmp_path, text)
     first, *rest = str(caught.value).splitlines()
-    assert first.endswith("model.csv has 4 mistakes of 2 kinds:")
+    assert first.endswith("model.csv has 4 mistakes of 3 kinds:")
     lines = [int(found[1]) for line in rest if (found := re.search(r"model\.csv:(\d+): ", line))]
     assert sorted(lines) == [5, 7, 8, 10]
     said = "\n".join(rest)
-    for words in ("'many', expected a number", "did you mean 'busy'?", "sum to 0.9", "has 5 cells, expected 6"):
+    for words in (
+        "'many', expected a number",
+        "did you mean 'busy'?",
+        "is -1, expected at least 0",
+        "has 5 cells, expected 6",
+    ):
         assert words in said
 
 
 def test_a_damaged_line_causes_no_second_complaint(tmp_path):
     with pytest.raises(ck.CmdpkitError) as caught:  # without line 5, empty would have a sum of 0.6
         read(tmp_path, changed(("empty,rest,empty,0.4,0,0", "empty,rest,empty,many,0,0")))
-    assert str(caught.value).endswith("model.csv:5: probability is 'many', expected a number; correct it")
+    assert str(caught.value).endswith(
+        "model.csv:5: probability is 'many', expected a number such as 1000.5; correct it"
+    )
 
 
 def test_at_most_twenty_mistakes_are_told_and_the_others_counted(tmp_path):
@@ -185,9 +186,9 @@ def test_at_most_twenty_mistakes_are_told_and_the_others_counted(tmp_path):
 def test_all_mistakes_of_a_toml_file_are_told_at_once(tmp_path):
     path = ck.write_model(ck.read_model(_written(tmp_path)), tmp_path / "model.toml")
     text = (
-        path.read_text(encoding="utf-8").replace("reward = 1.5", 'reward = "much"').replace("busy = 0.6", "busy = 0.5")
+        path.read_text(encoding="utf-8").replace("reward = 1.5", 'reward = "much"').replace("busy = 0.6", "buzy = 0.6")
     )
-    with pytest.raises(ck.CmdpkitError, match=r"model\.toml has 2 mistakes:\n.*'much'.*\n.*sum to 0.9"):
+    with pytest.raises(ck.CmdpkitError, match=r"model\.toml has 2 mistakes:\n.*'buzy'.*\n.*'much'.*"):
         read(tmp_path, text, "model.toml")
 
 

@@ -197,7 +197,7 @@ def test_broken_choices_are_refused_with_their_place(choice, where, p, message):
         ("as it is", None),
         ("percent", None),
         ("NULL", r"\*.csv:\d+: state is '', expected a name"),
-        ("twice", r"\*.csv:\d+: step, state and action are those of line \d+; leave one of them out"),
+        ("twice", r"\*.csv:\d+: .* has this decision already, in line \d+; leave one of them out"),
         ("missing", r"\*.csv:\d+: head: \d+ rows are announced, but the file has"),
         ("above one", r"\*.csv:\d+: decision at step 2 in state '1e3': the probabilities sum to"),
         ("sign", r"\*.csv:\d+: probability is -0.5, expected at least 0"),

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli.shared import app
-from cmdpkit.io.formats.source import Written, tolerance_of
+from cmdpkit.io.formats.sheet import tolerance_of
+from cmdpkit.io.formats.source import Written
 
 THIRDS = np.full((3, 1, 3), 1 / 3)
 R = np.zeros((3, 1))

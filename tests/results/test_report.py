@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import cmdpkit as ck
-from cmdpkit.io.formats.csv_text import cell
+from cmdpkit.io.formats.sheet import csv_cell
 from cmdpkit.records.record import Run
 from cmdpkit.records.store import Failure
 from cmdpkit.results.groups import curve, finals, groups
@@ -519,7 +519,7 @@ CELLS = [
 
 def test_a_cell_of_a_downloaded_table_is_no_formula_for_a_spreadsheet(browser, page):
     browser.open(page)
-    assert browser.run(f"{json.dumps(CELLS)}.map(csvCell)") == [cell(x) for x in CELLS]
+    assert browser.run(f"{json.dumps(CELLS)}.map(csvCell)") == [csv_cell(x) for x in CELLS]
     assert browser.run("csvText([[-1.5, -1e-7, null, '=a', '# b']])") == '-1.5,-1e-7,,\'=a,"# b"\n'
 
 

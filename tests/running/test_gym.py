@@ -8,7 +8,7 @@ from gymnasium.utils.env_checker import check_env
 
 import cmdpkit as ck
 from cmdpkit import envs
-from cmdpkit.envs.gym._tables import GymTable
+from cmdpkit.envs.gym import GymTable
 from cmdpkit.running.gym import CostFromReward, CostFromStep, WithCost, make_env, to_gym
 from gym_line import SixValues, Vector
 from instances import synthetic

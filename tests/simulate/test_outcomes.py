@@ -514,10 +514,9 @@ def test_mistakes_in_outcomes_of_a_file_are_located(old, new, told, tmp_path):
         ck.read_model(path)
 
 
-@pytest.mark.parametrize("suffix", [".tra", ".umb"])
-def test_formats_of_other_tools_say_that_only_means_are_written(suffix, tmp_path):
+def test_files_for_prism_say_that_only_means_are_written(tmp_path):
     with pytest.warns(ck.InputWarning, match="only means are written"):
-        path = ck.write_explicit(failing(), tmp_path / f"model{suffix}")
+        path = ck.write_explicit(failing(), tmp_path / "model.tra")
     bounds = [ck.at_most("failures", 2.0)]
     assert ck.read_explicit(path, reward="reward", constraints=bounds, horizon=10).of_means == ("reward", "failures")
 

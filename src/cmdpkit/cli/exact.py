@@ -240,18 +240,18 @@ def tradeoff(
 
 @verb(
     "convert model.toml model.npz",
-    "convert inventory inventory.umb",
-    'convert net.umb net.npz --reward gain --constraint "delay<=5" --horizon 20',
+    "convert inventory inventory.tra",
+    'convert net.tra net.npz --reward gain --constraint "delay<=5" --horizon 20',
 )
 def convert(
     model: Model,
-    out: Annotated[Path, Argument(metavar="OUT", help="The file to write (.toml, .json, .npz, .csv, .tra or .umb).")],
-    reward: Annotated[str | None, Option(help="For .tra and .umb: the reward structure to maximise.")] = None,
+    out: Annotated[Path, Argument(metavar="OUT", help="The file to write (.toml, .json, .npz, .csv or .tra).")],
+    reward: Annotated[str | None, Option(help="For .tra files: the reward structure to maximise.")] = None,
     constraint: Annotated[
         list[str] | None,
-        Option(metavar="NAME<=BOUND", help="For .tra and .umb: bound a reward structure; also NAME>=BOUND."),
+        Option(metavar="NAME<=BOUND", help="For .tra files: bound a reward structure; also NAME>=BOUND."),
     ] = None,
-    horizon: Annotated[int | None, Option(help="For .tra and .umb: the number of steps.")] = None,
+    horizon: Annotated[int | None, Option(help="For .tra files: the number of steps.")] = None,
     discount: Discount = None,
     average: Average = False,
     force: Force = False,
@@ -261,18 +261,18 @@ def convert(
     """Write a model or an environment to a file.
 
     The suffix chooses the format: .toml and .json to edit by hand, .csv for spreadsheets, .npz for large models, .tra
-    and .umb for PRISM and Storm. A .tra or .umb file has neither bounds nor horizon; give both as options.
+    for PRISM. A .tra file has neither bounds nor horizon; give both as options.
     """
     import cmdpkit as ck
+    from cmdpkit.io.formats.prism import EXPLICIT_SUFFIXES
     from cmdpkit.io.formats.source import suffix_of
-    from cmdpkit.io.models import EXPLICIT_SUFFIXES as SUFFIXES
-    from cmdpkit.io.models import SUFFIXES as MODEL_SUFFIXES
+    from cmdpkit.io.models import SUFFIXES
 
     shared.refuse_existing(out, force)
-    suffix_of(out, (*MODEL_SUFFIXES, *SUFFIXES))
-    if Path(model).suffix.lower() not in SUFFIXES:
+    suffix_of(out, (*SUFFIXES, *EXPLICIT_SUFFIXES))
+    if Path(model).suffix.lower() not in EXPLICIT_SUFFIXES:
         if reward is not None or constraint is not None or horizon is not None:
-            raise BadParameter("--reward, --constraint and --horizon are for .tra and .umb files")
+            raise BadParameter("--reward, --constraint and --horizon are for .tra files")
         cmdp = _loaded(model, renormalise, discount, average)
     else:
         cmdp = ck.read_explicit(
@@ -284,7 +284,7 @@ def convert(
             criterion="average" if average else None,
             renormalise=renormalise,
         )
-    if out.suffix.lower() in SUFFIXES:
+    if out.suffix.lower() in EXPLICIT_SUFFIXES:
         ck.write_explicit(cmdp, out, overwrite=force)
     else:
         ck.write_model(cmdp, out, overwrite=force)
@@ -296,15 +296,15 @@ def export(
     policy: Annotated[Path, Argument(metavar="POLICY", help="A policy file (.json, .csv or .npz).")],
     out: Annotated[
         Path,
-        Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz, .md or .py)."),
+        Argument(metavar="OUT", callback=shared.policy_file, help="The file to write (.csv, .json, .npz or .py)."),
     ],
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a policy in another format.
 
-    The suffix chooses it: .csv, .json and .npz can be read back, .md is a table for people, .py a module without
-    dependencies for the machine that acts.
+    The suffix chooses it: .csv, .json and .npz can be read back, .py is a module without dependencies for the
+    machine that acts.
     """
     import cmdpkit as ck
 

@@ -51,7 +51,6 @@ def estimate(
     drop_bad_episodes: Annotated[
         bool, Option("--drop-bad-episodes", help="Leave out episodes with mistakes, and count them.")
     ] = False,
-    drop_duplicates: Annotated[bool, Option("--drop-duplicates", help="Remove duplicate rows.")] = False,
     policy: Annotated[
         Path | None, Option(metavar="FILE", help="Evaluate this policy as well (.csv, .json or .npz).")
     ] = None,
@@ -92,7 +91,6 @@ def estimate(
         ranges=shared.pairs(ranges, "--range", "NAME=LOW:HIGH, such as cost=0:100", _range),
         states="complete" if states_complete else None,
         bad="drop episodes" if drop_bad_episodes else "error",
-        duplicates="drop" if drop_duplicates else "error",
     )
     if out is not None:
         ck.write_model(found.cmdp, out, overwrite=force)

@@ -136,7 +136,7 @@ app = typer.Typer(
 
 # Choices of options. Names of other rooms are written again here, because these are not imported for --help.
 Method = StrEnum("Method", ["auto", "columns", "lp"])  # `cmdpkit.exact.solver.METHODS`
-PolicyFormat = StrEnum("PolicyFormat", ["csv", "npz", "py", "md", "json"])  # of policy files
+PolicyFormat = StrEnum("PolicyFormat", ["csv", "npz", "py", "json"])  # of policy files
 TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results.tables.joined` writes
 
 
@@ -297,7 +297,7 @@ def refuse_existing(path: Path | None, force: bool) -> None:
 
 
 SavePolicy = Annotated[
-    Path | None, Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz, .md or .py).")
+    Path | None, Option(metavar="FILE", callback=policy_file, help="Write the policy (.csv, .json, .npz or .py).")
 ]
 
 

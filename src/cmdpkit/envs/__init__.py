@@ -7,7 +7,7 @@ the names of this package, the environment of this package is taken.
 
 What enters: a name and parameters, all of which have defaults. What leaves: a `CMDP`, a new one at every call. An
 environment is data and has no state; `simulate` and `running` make worlds of it in which learners can act. Other rooms
-may import the functions of this module; `running` also reads the tables of Gymnasium's environments with `gym/_tables`.
+may import the functions of this module; `running` also reads the tables of Gymnasium's environments with `gym`.
 
 >>> [name for name in names() if name.startswith("paper/")]
 ['paper/grid', 'paper/lower-bound', 'paper/synthetic']

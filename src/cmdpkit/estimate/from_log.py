@@ -198,7 +198,6 @@ def from_log(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     states: Iterable[Name] | str | None = None,
     bad: str = "error",
-    duplicates: str = "error",
 ) -> Estimate:
     """From a log of past decisions to a model, its coverage, and certified policies.
 
@@ -209,7 +208,7 @@ def from_log(
         constraint. Without a step the rows of an episode are in order, and without a next_state (or where it is empty)
         it is the state of the following row. A continuing log (discount, average) needs no episode. A column time, if
         there is one, orders the episodes and dates changes; otherwise they are in the order of their first rows.
-        Columns "NAME min" and "NAME max" declare the range of a signal. Other columns are passed over.
+        Other columns are passed over.
     columns : names of the columns of plain tuples, in order; or a mapping from our names to those in the log, such as
         {"state": "stock"}
     horizon, discount, criterion : exactly one of them, as for `CMDP`; the criterion can be "average"
@@ -223,7 +222,6 @@ def from_log(
         certificates count states that the log never met, in which the worst of the range goes on to the end; where a
         range is missing, and for averages, promises hold on the condition that there are no such states
     bad : with "drop episodes", episodes with mistakes are left out; `Estimate.cleaned` counts them by kind
-    duplicates : with "drop", duplicate rows are removed
 
     A state in which no action was ever recorded, though an episode ended there before its last step, is one in which
     the episode is over.
@@ -240,9 +238,7 @@ def from_log(
     bounds = without_signals(constraints)
     judged = _judged(horizon, discount, criterion, stationary)
     names = [c.name for c in bounds]
-    read = read_log(
-        log, columns, names, _declared(bounds, ranges), judged.horizon, states=states, bad=bad, duplicates=duplicates
-    )
+    read = read_log(log, columns, names, _declared(bounds, ranges), judged.horizon, states=states, bad=bad)
     made = Log(
         **vars(read),
         constraints=tuple(replace(c.over(judged.steps_in_value), range=None) for c in bounds),

@@ -20,8 +20,7 @@ from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments import document as read
 from cmdpkit.experiments.document import MAX_RUNS, Pair, Settings, read_fields
-from cmdpkit.io.formats.json_toml import parse_toml
-from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, read_text
+from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, parse_toml, read_text
 from cmdpkit.io.loading import build, load, look_in, parsed
 from cmdpkit.io.models import SUFFIXES
 from cmdpkit.learners.contract import Learner
@@ -130,10 +129,10 @@ class ExperimentEnvironment:
         if found is None:
             if Path(self.model).suffix.lower() not in SUFFIXES:
                 index_of("environment", envs.names(), self.model.partition(":")[0])
-            made = load(folder / self.model, renormalise=self.renormalise, mmap=False, **params)
+            made = load(folder / self.model, renormalise=self.renormalise, **params)
             return self.name or self.model, made
         head, written = found
-        made = build(self.model, renormalise=self.renormalise, mmap=False, **params)
+        made = build(self.model, renormalise=self.renormalise, **params)
         return self.name or _text(self.model, head, {**written, **params}), made
 
 

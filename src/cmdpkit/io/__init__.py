@@ -8,5 +8,5 @@ Reading never runs code: nothing is unpickled or evaluated, and all input is che
 (`atomic`) makes a file appear as a whole or not at all, and replaces an existing one only if the caller asks for it.
 
 Other rooms may import `load`, `read_model`, `write_model`, `read_policy`, `write_policy`, everything in `atomic` and
-`loading`, and from `formats` what reads and writes plain JSON, TOML, Markdown and names.
+`loading`, and from `formats` what reads and writes plain JSON, TOML, npz, cells of CSV and names.
 """

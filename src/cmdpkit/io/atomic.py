@@ -40,6 +40,9 @@ def writing(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterato
     except OSError as error:
         missing = "" if target.parent.exists() else f"; make the folder {Path(path).parent} first"
         raise CmdpkitError(f"cannot write {path}: {error.strerror or error}{missing}") from None
+    except UnicodeEncodeError as error:
+        part = quoted(error.object[max(error.start - 20, 0) : error.end + 20])
+        raise CmdpkitError(f"cannot write {path}: {part} contains half a character, which UTF-8 cannot hold") from None
     finally:
         with suppress(OSError):  # it has its final name by now, or was never made
             temporary.unlink()
@@ -74,13 +77,7 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[str], *, overwri
     """Write pieces of text one after the other, so that a large file is never in memory as a whole."""
     with writing(path, overwrite=overwrite) as file:
         for text in pieces:
-            try:
-                file.write(text.encode())
-            except UnicodeEncodeError as error:
-                part = text[max(error.start - 20, 0) : error.end + 20]
-                raise CmdpkitError(
-                    f"cannot write {path}: {quoted(part)} contains half a character, which UTF-8 cannot hold"
-                ) from None
+            file.write(text.encode())
     return Path(path)
 
 

@@ -19,7 +19,7 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.validate import nearest
 
 
-def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: bool = False, **params: object) -> CMDP:
+def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> CMDP:
     """The model that ``source`` names.
 
     Parameters
@@ -28,13 +28,12 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
         function of your own that returns a CMDP, "package.module:function" or "package.module:function:n=3". An
         environment is preferred to a file of the same name, which is "./queue".
     renormalise : for files, divide every row of probabilities by its sum
-    mmap : for .npz files, leave the transitions on disk, see `read_model`
     params : parameters of the environment or function
 
     >>> load("paper/lower-bound:p=0.25", H=4)
     CMDP(H=4, S=4, A=2, N=1: utility ≥ 1)
     """
-    made = build(source, renormalise=renormalise, mmap=mmap, **params)
+    made = build(source, renormalise=renormalise, **params)
     if not isinstance(made, CMDP):
         raise CmdpkitError(
             f"{os.fspath(source)!r} makes a {type(made).__name__}, not a CMDP: there is no model to solve or check. "
@@ -44,13 +43,13 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
     return made
 
 
-def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: bool = False, **params: object) -> Any:
+def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, **params: object) -> Any:
     """The same as `load`, except that a user's function may return something other than a CMDP."""
     text = os.fspath(source)
     found = parsed(text)
     if found is not None:
-        if renormalise or mmap:
-            raise CmdpkitError(f"{quoted(text)} is not a file: {'mmap' if mmap else 'renormalise'} is for model files")
+        if renormalise:
+            raise CmdpkitError(f"{quoted(text)} is not a file: renormalise is for model files")
         name, written = found
         for again in params.keys() & written.keys():
             raise CmdpkitError(f"parameter {again!r} is given twice, also in {text!r}")
@@ -65,7 +64,7 @@ def build(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap:
         return _in_file(Path(text))
     from cmdpkit.io.models import read_model
 
-    return read_model(text, renormalise=renormalise, mmap=mmap)
+    return read_model(text, renormalise=renormalise)
 
 
 def _in_file(path: Path) -> Any:

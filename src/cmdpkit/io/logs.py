@@ -1,34 +1,35 @@
 """The reader of logs: a table of recorded decisions becomes arrays of indices.
 
-All mistakes are looked for before any is reported. A later check looks only at episodes in which the earlier ones found
-nothing, so that one mistake is not reported twice. Episodes with mistakes can be dropped, and so can copies of rows;
-`Cleaned` says what went.
+The table is a CSV file as people have it, a data frame, a dictionary of columns, or tuples. All mistakes are looked for
+before any is reported. A later check looks only at episodes in which the earlier ones found nothing, so that one
+mistake is not reported twice. Episodes with mistakes can be dropped; `Cleaned` says what went.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
-from cmdpkit.io.formats.log_table import read_table
-from cmdpkit.io.formats.sheet import Sheet, name_of
-from cmdpkit.io.formats.source import Mistakes
+from cmdpkit.io.formats.sheet import Sheet, columns_of, csv_table, name_of
+from cmdpkit.io.formats.source import Mistakes, read_text, suffix_of
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import is_hashable, nearest
 
+SUFFIXES = (".csv", ".tsv", ".txt")
 LARGEST = 1e60  # a signal: sums of its third powers must still be numbers
 LAST_STEP = 1e12  # of an episode
 KEEP = "error"
 DROP_EPISODES = "drop episodes"
-DROP = "drop"
 COMPLETE = "complete"  # the states of the log are all there are
-LOW, HIGH = " min", " max"  # a column called "cost max" declares the largest cost of a step
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,6 @@ class Cleaned:
 
     episodes: int = 0  # dropped because of a mistake
     rows: int = 0  # of those episodes
-    duplicates: int = 0  # rows that were copies of others
     unfinished: int = 0  # last rows without a next state, which say nothing about what followed
     reasons: tuple[tuple[str, int], ...] = ()  # kinds of mistakes with the number of rows that had them
 
@@ -46,15 +46,13 @@ class Cleaned:
         if self.episodes:
             why = ", ".join(f"{n:,} x {kind}" for kind, n in self.reasons)
             said.append(f"{_counted(self.episodes, 'episode')} with {_counted(self.rows, 'row')} ({why})")
-        if self.duplicates:
-            said.append(_counted(self.duplicates, "copy", "copies") + " of rows")
         if self.unfinished:
             said.append(_counted(self.unfinished, "last row") + " without a next state")
         return "left out: " + ", ".join(said) if said else "nothing was left out"
 
 
-def _counted(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,24 +83,17 @@ def read_log(
     *,
     states: Any = None,
     bad: str = KEEP,
-    duplicates: str = KEEP,
 ) -> Recorded:
     """Read a log from a file, a data frame, columns or rows; ``signals`` are the columns of the constraints.
 
     ``states`` are all states that can occur, "complete" if the log has all of them, or None if that is not known.
     """
     declared = _declared_states(states)
-    _check_choice("bad", bad, DROP_EPISODES)
-    _check_choice("duplicates", duplicates, DROP)
+    if bad not in (KEEP, DROP_EPISODES):
+        raise CmdpkitError(f"bad is {quoted(bad)}, expected {KEEP!r} or {DROP_EPISODES!r}")
     needed = (*["episode"] * (horizon is not None), "state", "action", "reward", *signals)
-    limits = [name + end for name in ("reward", *signals) for end in (LOW, HIGH)]
-    table = read_table(source, columns, needed, ("episode", "step", "next_state", "time", *limits))
-    if duplicates == DROP and "step" not in table.columns:
-        raise CmdpkitError(
-            f"{table.where} has no column 'step', so a row that stands there twice may be two visits; leave "
-            'duplicates="drop" (--drop-duplicates) out, or add the column'
-        )
-    return _Reader(table, ("reward", *signals), ranges, horizon).read(bad=bad, duplicates=duplicates, states=declared)
+    table = _table_of(source, columns, needed, ("episode", "step", "next_state", "time"))
+    return _Reader(table, ("reward", *signals), ranges, horizon).read(bad=bad, states=declared)
 
 
 def _declared_states(states: Any) -> tuple[Any, ...] | None:
@@ -115,11 +106,6 @@ def _declared_states(states: Any) -> tuple[Any, ...] | None:
             "all of them"
         )
     return tuple(dict.fromkeys(map(name_of, found)))
-
-
-def _check_choice(name: str, given: Any, other: str) -> None:
-    if given not in (KEEP, other):
-        raise CmdpkitError(f"{name} is {quoted(given)}, expected {KEEP!r} or {other!r}")
 
 
 class _Reader:
@@ -139,67 +125,50 @@ class _Reader:
         self.x = np.array([table.numbers(key, self.faults, LARGEST) for key in signals])
         self.steps = table.numbers("step", self.faults, LAST_STEP) if "step" in table.columns else None
         for key in ("episode", "state", "action"):
+            told = f"{key} is empty, expected one in every row"
             for i, value in enumerate(self.names[key]):
                 if value is None and i not in table.broken:
-                    told = f"{key} is empty, expected one in every row"
                     self.faults.add(f"{key} is empty", i, told, "fill it in")
-        if self.steps is not None:
-            for i in np.flatnonzero(self.steps != np.round(self.steps)).tolist():
-                told = f"step is {self.steps[i]:g}, expected a whole number"
-                self.faults.add("step is not a whole number", i, told, "correct it")
-        self.declared = tuple(self._declared(name, ranges) for name in signals)
+        if (steps := self.steps) is not None:
+            self._note("step is not a whole number", np.flatnonzero(steps != np.round(steps)),
+                       lambda i: f"step is {steps[i]:g}, expected a whole number", "correct it")  # fmt: skip
+        self.declared = tuple(ranges.get(name) for name in signals)
         self._check_ranges(signals)
         numbers = {name: k for k, name in enumerate(dict.fromkeys(self.names["episode"]))}  # in the order of first rows
         self.episode = np.array([numbers[name] for name in self.names["episode"]], dtype=np.int64)
         self._drop_faulty()
 
-    def _declared(self, name: str, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float] | None:
-        """The range of a signal: given by the user, or by columns of the table called "NAME min" and "NAME max"."""
-        there = [end for end in (LOW, HIGH) if name + end in self.table.columns]
-        if not there:
-            return ranges.get(name)
-        if name in ranges:
-            raise CmdpkitError(f"the range of {quoted(name)} is given twice: as ranges and in columns of the log")
-        if len(there) == 1:
-            missing = name + (HIGH if there == [LOW] else LOW)
-            raise CmdpkitError(f"{self.table.where} has a column {quoted(name + there[0])}, but none {quoted(missing)}")
-        low, high = (self.table.numbers(name + end, self.faults, LARGEST) for end in (LOW, HIGH))
-        for i in np.flatnonzero(~(low < high)).tolist():
-            told = f"{name}{LOW} is {low[i]:g} and {name}{HIGH} is {high[i]:g}, expected the smaller one first"
-            self.faults.add(f"the range of {shown(name)} is empty", i, told, "correct them")
-        return float(low.min()), float(high.max())
+    def _note(self, kind: str, rows: Iterable[int], told: Callable[[int], str], advice: str) -> None:
+        """Note the same mistake in some rows."""
+        for i in rows:
+            self.faults.add(kind, int(i), told(i), advice)
 
     def _check_ranges(self, signals: Sequence[str]) -> None:
         """Refuse a signal outside of its declared range; such a row is never dropped, or costs would vanish."""
         outside = Mistakes(self.table.where, self.table.place)
         bad = self.faults.rows
         for name, x, declared in zip(signals, self.x, self.declared, strict=True):
-            if declared is not None:
-                for i in np.flatnonzero((x < declared[0]) | (x > declared[1])).tolist():
-                    if i not in bad:
-                        told = (
-                            f"{shown(name)} is {x[i]:g}, outside of its declared range {declared[0]:g} to "
-                            f"{declared[1]:g}"
-                        )
-                        outside.add(f"{shown(name)} is outside of its declared range", i, told,
-                                    "correct the row or the range")  # fmt: skip
+            low, high = (-np.inf, np.inf) if declared is None else declared
+            kind = f"{shown(name)} is outside of its declared range"
+            for i in np.flatnonzero((x < low) | (x > high)).tolist():
+                if i not in bad:
+                    told = f"{shown(name)} is {x[i]:g}, outside of its declared range {low:g} to {high:g}"
+                    outside.add(kind, i, told, "correct the row or the range")
         outside.check()
 
     def _drop_faulty(self) -> None:
         """Leave the episodes out of further checks in which a mistake was found."""
-        rows = self.faults.rows
-        unnamed = {i for i in rows if self.names["episode"][i] is None}
-        rows |= {j for i in unnamed for j in (i - 1, i + 1) if 0 <= j < len(self.alive)}
+        unnamed = {i for i in self.faults.rows if self.names["episode"][i] is None}
+        rows = self.faults.rows | {j for i in unnamed for j in (i - 1, i + 1) if 0 <= j < len(self.alive)}
         faulty = np.zeros(int(self.episode.max()) + 1, dtype=bool)
         faulty[self.episode[list(rows)]] = True
         self.alive &= ~faulty[self.episode]
 
-    def read(self, *, bad: str, duplicates: str, states: tuple[Any, ...] | None) -> Recorded:
+    def read(self, *, bad: str, states: tuple[Any, ...] | None) -> Recorded:
         """The arrays, or an error with all mistakes; ``states`` are those of `_declared_states`."""
         step = self._step_numbers()
         order = np.flatnonzero(self.alive)
         order = order[np.lexsort((step[order], self.episode[order]))]
-        order, copies = self._copies(step, order, drop=duplicates == DROP)
         self._check_order(step, order)
         self._drop_faulty()
         order = order[self.alive[order]]
@@ -208,12 +177,11 @@ class _Reader:
         order = order[self.alive[order] & ~unfinished[order]]
         lost = np.setdiff1d(self.episode, self.episode[self.alive])
         if bad == KEEP:
-            many = _counted(len(lost), "episode that has a mistake", "episodes that have mistakes")
-            self.faults.check(f'bad="drop episodes" (--drop-bad-episodes) leaves the {many} out')
+            many = _counted(len(lost), "episode")
+            self.faults.check(f'bad="drop episodes" (--drop-bad-episodes) leaves {many} with mistakes out')
         cleaned = Cleaned(
             episodes=len(lost),
             rows=int(np.isin(self.episode, lost).sum()),
-            duplicates=copies,
             unfinished=int(unfinished.sum()),
             reasons=tuple((kind, len(found)) for kind, found in self.faults.kinds.items()),
         )
@@ -293,23 +261,6 @@ class _Reader:
             found -= found[self.alive].min()
         return found
 
-    def _copies(self, step: IntArray, order: IntArray, *, drop: bool) -> tuple[IntArray, int]:
-        """The rows in order without copies of others, if they are to be dropped, and their number."""
-        here, there = order[:-1], order[1:]
-        twice = (self.episode[here] == self.episode[there]) & (step[here] == step[there])
-        copy = np.zeros(len(order), dtype=bool)
-        for k in np.flatnonzero(twice).tolist():
-            i, j = int(here[k]), int(there[k])
-            if self.table.row(i) == self.table.row(j):
-                copy[k + 1] = True
-                if not drop:
-                    told = f"is the same row as {self.table.place(i)}"
-                    self.faults.add("the same row twice", j, told,
-                                    'leave one of them out, as duplicates="drop" (--drop-duplicates) does')  # fmt: skip
-        if not drop:
-            return order, 0
-        return order[~copy], int(copy.sum())
-
     def _follows(self, order: IntArray) -> BoolArray:
         """Whether the next row in order belongs to the same episode."""
         follows = np.zeros(len(order), dtype=bool)
@@ -318,17 +269,14 @@ class _Reader:
 
     def _check_order(self, step: IntArray, order: IntArray) -> None:
         """Every episode begins at the first step and goes on step by step, up to the horizon."""
-        follows, known = self._follows(order), self.faults.rows
+        follows, known = self._follows(order), set(self.faults.rows)
         named = self.names["episode"]
         advice = "correct the steps, or leave their column out if the rows are in order"
         first = np.ones(len(order), dtype=bool)
         first[1:] = ~follows[:-1]
-        for i in order[first & (step[order] != 0)].tolist():
-            told = (
-                f"episode {quoted(named[i])} begins {step[i]} steps after the others, expected the same first step in "
-                "all"
-            )
-            self.faults.add("an episode begins at another step", i, told, advice)
+        after = "steps after the others, expected the same first step in all"
+        self._note("an episode begins at another step", order[first & (step[order] != 0)],
+                   lambda i: f"episode {quoted(named[i])} begins {step[i]} {after}", advice)  # fmt: skip
         here, there = order[:-1][follows[:-1]], order[1:][follows[:-1]]
         wrong = step[there] != step[here] + 1
         seen = {int(self.episode[i]) for i in self.faults.rows}
@@ -342,12 +290,10 @@ class _Reader:
         if self.horizon is None:
             return
         last = order[~follows]
-        for i in last[step[last] >= self.horizon].tolist():
-            if int(self.episode[i]) in seen:
-                continue
-            told = f"episode {quoted(named[i])} has {int(step[i]) + 1} steps, but the horizon is {self.horizon}"
-            self.faults.add("an episode is longer than the horizon", i, told,
-                            "give a longer horizon, or leave the rows after it out")  # fmt: skip
+        late = (i for i in last[step[last] >= self.horizon] if int(self.episode[i]) not in seen)
+        self._note("an episode is longer than the horizon", late,
+                   lambda i: f"episode {quoted(named[i])} has {step[i] + 1} steps, but the horizon is {self.horizon}",
+                   "give a longer horizon, or leave the rows after it out")  # fmt: skip
 
     def _next_states(self, step: IntArray, order: IntArray) -> tuple[list[Any], BoolArray]:
         """The next state of every row, and which rows have none that is known.
@@ -375,11 +321,75 @@ class _Reader:
                     unfinished[i] = True
                 elif self.horizon is None or step[i] + 1 < self.horizon:
                     told = "next_state is empty, and no row of this episode follows"
-                    remedy = "fill in where it led"
-                    if not self.has_next:
-                        remedy = "add a column next_state, which is empty except where an episode ends before its time"
+                    remedy = "fill in where it led, in a column next_state"
                     self.faults.add("the last next_state of an episode is empty", i, told, remedy)
         return nexts, unfinished
+
+
+# -- tables of recorded decisions as columns ---------------------------------------------------------------------------
+
+
+def _table_of(
+    source: Any, columns: Sequence[str] | Mapping[str, str] | None, needed: Sequence[str], optional: Sequence[str]
+) -> Sheet:
+    """The needed and optional columns of a log; ``columns`` names those of tuples, or maps our names to others."""
+    renamed = dict(columns) if isinstance(columns, Mapping) else {}
+    for ours in renamed:
+        if ours not in (*needed, *optional):
+            raise CmdpkitError(f"columns names {quoted(ours)}{nearest(ours, (*needed, *optional))}")
+    listed = None if columns is None or isinstance(columns, Mapping) else tuple(columns)
+    if isinstance(source, (str, os.PathLike)):
+        suffix_of(path := Path(source), SUFFIXES)
+        found = csv_table(path, list(io.StringIO(read_text(path), newline="")))
+    elif isinstance(source, Mapping):
+        lists = {str(key): list(x.tolist() if hasattr(x, "tolist") else x) for key, x in source.items()}
+        found = Sheet("the log", lists)
+    elif not isinstance(source, Sequence) and (frame := columns_of(source)) is not None:
+        found = Sheet("the log", frame)
+    elif isinstance(source, Iterable):
+        found = _from_rows(source, listed)
+    else:
+        raise CmdpkitError(f"the log is {quoted(source)}, expected a file, a data frame, columns, or rows")
+    return _asked_for(found, renamed, needed, optional)
+
+
+def _asked_for(table: Sheet, renamed: Mapping[str, str], needed: Sequence[str], optional: Sequence[str]) -> Sheet:
+    there = {name.strip(): column for name, column in table.columns.items()}
+    for name in (f"{name} {end}" for name in needed for end in ("min", "max")):
+        if name in there:
+            instead = "rename it, and declare ranges with ranges={NAME: (low, high)} (--range NAME=LOW:HIGH)"
+            raise CmdpkitError(f"{table.where} has a column {quoted(name)}, which is not read; {instead}")
+    chosen = {}
+    for name in (*needed, *optional):
+        theirs = renamed.get(name, name)
+        if theirs in there:
+            chosen[name] = there[theirs]
+        elif name in needed or name in renamed:
+            hint = f" (columns={{{name!r}: ...}} says which column it is; on the command line, --column {name}=...)"
+            raise CmdpkitError(f"{table.where} has no column {quoted(theirs)}{nearest(theirs, there)}{hint}")
+    sizes = {shown(name): len(column) for name, column in chosen.items()}
+    if len(set(sizes.values())) > 1:
+        raise CmdpkitError(f"{table.where}: columns differ in length: {sizes}")
+    if not max(sizes.values()):
+        raise CmdpkitError(f"{table.where} has no rows, expected one for each transition; give a log with rows")
+    return replace(table, columns=chosen)
+
+
+def _from_rows(rows: Iterable[Any], columns: Sequence[str] | None) -> Sheet:
+    """Tuples, whose columns have to be named, or dictionaries."""
+    listed = list(rows)
+    if listed and isinstance(listed[0], Mapping):
+        columns = columns or [str(key) for key in listed[0]]
+        listed = [tuple(row.get(key) for key in columns) if isinstance(row, Mapping) else row for row in listed]
+    if columns is None:
+        raise CmdpkitError("columns is missing: it names the columns of the rows, such as columns=['episode', ...]")
+    for i, row in enumerate(listed):
+        if not isinstance(row, (Sequence, np.ndarray)) or isinstance(row, str) or len(row) != len(columns):
+            raise CmdpkitError(f"row {i + 1} is {quoted(row)}, expected {len(columns)} values: {', '.join(columns)}")
+    return Sheet("the log", {name: [row[i] for row in listed] for i, name in enumerate(columns)})
+
+
+# -- times and names ---------------------------------------------------------------------------------------------------
 
 
 def _moment(value: Any) -> float:

@@ -1,50 +1,47 @@
 """Models in files: TOML and JSON to write by hand, CSV for spreadsheets, npz for large ones.
 
 What `write_model` writes, `read_model` reads back as an equal `CMDP`, to the last bit. If anything is wrong with a
-file, a CmdpkitError names the file, its line if it has lines, what is written there and what was expected.
-
-`read_explicit` and `write_explicit` are for the files of other tools: explicit PRISM files (.tra) and the unified
-Markov binary format (.umb).
+file, a CmdpkitError names the file, the line or the transition, what is written there and what was expected.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, InputWarning, quoted
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, write_text, writing
-from cmdpkit.io.formats import csv_text, prism, umb
-from cmdpkit.io.formats.document import (
-    PER_STEP,
-    RESERVED,
-    Tables,
-    constraint_entry,
-    criterion_entry,
-    exact_entry,
-    grid_table,
-    model_of_tables,
-    names_entry,
-    without_signals,
-)
-from cmdpkit.io.formats.json_toml import dump_toml, json_pieces, parse_json, parse_toml
+from cmdpkit.io.formats import document
 from cmdpkit.io.formats.npz import read_npz_model, write_npz_model
-from cmdpkit.io.formats.rows import MODEL_HEAD, model_of_rows, model_pieces
-from cmdpkit.io.formats.sheet import Sheet, columns_of
-from cmdpkit.io.formats.source import Mistakes, Written, is_name, read_text, reading, suffix_of
+from cmdpkit.io.formats.sheet import LARGEST, Sheet, columns_of, csv_line, csv_top, parse_csv
+from cmdpkit.io.formats.source import (
+    Located,
+    LocatedTable,
+    Mistakes,
+    Written,
+    dump_toml,
+    is_name,
+    json_pieces,
+    parse_json,
+    parse_toml,
+    read_text,
+    reading,
+    suffix_of,
+)
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint, listed
-from cmdpkit.model.fits import check_model
+from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.outcomes import Outcomes
-from cmdpkit.model.validate import Name, written_name
+from cmdpkit.model.transitions import IntArray
+from cmdpkit.model.validate import Name, Positions, written_name
 
 SUFFIXES = (".toml", ".json", ".csv", ".npz")
-EXPLICIT_SUFFIXES = (".tra", ".umb")
+MODEL_HEAD = (*document.KEYS, "start", "states", "actions", "per_step", "exact", "renormalise", "transitions", "grid")
+MODEL_COLUMNS = ("state", "action", "next_state", "probability", "reward")
 PathLike = str | os.PathLike[str]
 
 
@@ -57,7 +54,6 @@ def read_model(
     discount: float | None = None,
     criterion: str | None = None,
     renormalise: bool = False,
-    mmap: bool = False,
 ) -> CMDP:
     """The model in a .toml, .json, .csv or .npz file, or in a data frame.
 
@@ -70,7 +66,6 @@ def read_model(
     renormalise : divide every row of probabilities by its sum, as ``renormalise = true`` in the file does. By default
         a row is divided by its sum only if the rounding of its decimals explains why that is not 1, with a
         `RoundingWarning`.
-    mmap : for .npz files, leave the transitions on disk, to be read where they are used. Rewards and signals are read.
 
     >>> import tempfile
     >>> from cmdpkit.model.constraints import at_most
@@ -95,8 +90,8 @@ def read_model(
     overrides = {**given, **_overrides(start, constraints)}
     if not isinstance(path, str | os.PathLike):
         columns = columns_of(path)
-        if columns is None or mmap:
-            raise CmdpkitError(f"the model is {quoted(path)}, expected a file, or without mmap a data frame")
+        if columns is None:
+            raise CmdpkitError(f"the model is {quoted(path)}, expected a file or a data frame")
         if start is None or not given:
             raise CmdpkitError(
                 "a data frame holds transitions only; give start= and one of horizon=, discount= and criterion= too"
@@ -105,26 +100,19 @@ def read_model(
         named = {"states": _sorted(columns, "state", "next_state"), "actions": _sorted(columns, "action")}
         return model_of_rows(sheet, overrides | named, Mistakes(sheet.where, sheet.place), renormalise=renormalise)
     path = Path(path)
-    if path.suffix.lower() == ".parquet":
-        raise CmdpkitError(
-            f"{path}: Parquet files are read by the library of your data frames: "
-            "read_model(pandas.read_parquet(path), horizon=..., start=...)"
-        )
     suffix = suffix_of(path, SUFFIXES)
-    if mmap and suffix != ".npz":
-        raise CmdpkitError(f"{path}: mmap is for .npz files; `cmdpkit convert {path} model.npz` makes one")
     if overrides and suffix != ".csv":
         only = ".csv files and data frames only"
         raise CmdpkitError(f"{path}: {', '.join(overrides)} can be given for {only}; change the file instead")
     with reading(path):
         if suffix == ".npz":
-            return read_npz_model(path, renormalise=renormalise, mmap=mmap)
+            return read_npz_model(path, renormalise=renormalise)
         text = read_text(path)
         if suffix == ".csv":
-            sheet = csv_text.parse(path, text, MODEL_HEAD, "transitions")
+            sheet = parse_csv(path, text, MODEL_HEAD, "transitions")
             return model_of_rows(sheet, overrides, Mistakes(path, sheet.place), renormalise=renormalise)
-        document = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
-        return model_of_tables(path, document, Mistakes(path), renormalise=renormalise)
+        parsed = parse_toml(path, text, Written) if suffix == ".toml" else parse_json(path, text)
+        return document.model_of_tables(path, parsed, Mistakes(path), renormalise=renormalise)
 
 
 def _sorted(columns: Mapping[str, Sequence[Any]], *keys: str) -> list[Any]:
@@ -160,17 +148,17 @@ def _overrides(start: Name | Mapping[Any, float] | None, constraints: Iterable[C
     elif start is not None:  # what can be no name is left for the reader to refuse
         given["start"] = written_name(start) if isinstance(start, Hashable) else start
     if constraints is not None:
-        given["constraints"] = [constraint_entry(c) for c in without_signals(constraints)]
+        given["constraints"] = [document.constraint_entry(c) for c in document.without_signals(constraints)]
     return given
 
 
 # -- a model as the tables of a text file ------------------------------------------------------------------------------
 
 
-def tables_of(cmdp: CMDP) -> Tables:
+def tables_of(cmdp: CMDP) -> document.Tables:
     """Everything that defines a model but its `transitions`, as plain tables of texts and numbers."""
     for c in cmdp.constraints:
-        if c.name in RESERVED:
+        if c.name in document.RESERVED:
             raise CmdpkitError(
                 f"constraint {quoted(c.name)} is called like a key or column of every transition, so text cannot hold "
                 "it; rename it or write .npz"
@@ -178,20 +166,20 @@ def tables_of(cmdp: CMDP) -> Tables:
     reached = np.flatnonzero(cmdp.mu).tolist()
     certain = len(reached) == 1 and cmdp.mu[reached[0]] == 1.0
     spread = {str(cmdp.states[s]): float(cmdp.mu[s]) for s in reached}
-    per_step = [what for what, T in zip(PER_STEP, _steps(cmdp), strict=True) if T > 1]
+    per_step = [what for what, T in zip(document.PER_STEP, _steps(cmdp), strict=True) if T > 1]
     model = {
-        **criterion_entry(cmdp),
+        **document.criterion_entry(cmdp),
         "start": written_name(cmdp.states[reached[0]]) if certain else spread,
-        "states": names_entry(cmdp.states),
-        "actions": names_entry(cmdp.action_names),
+        "states": document.names_entry(cmdp.states),
+        "actions": document.names_entry(cmdp.action_names),
         **({"per_step": per_step} if per_step else {}),
-        **exact_entry(cmdp),
+        **document.exact_entry(cmdp),
     }
-    constraints = [constraint_entry(c) for c in cmdp.constraints]
+    constraints = [document.constraint_entry(c) for c in cmdp.constraints]
     return {
         "model": model,
         **({"constraint": constraints} if constraints else {}),
-        **({"grid": grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
+        **({"grid": document.grid_table(cmdp.grid, cmdp.states)} if cmdp.grid else {}),
     }
 
 
@@ -201,7 +189,7 @@ def _steps(cmdp: CMDP) -> tuple[int, ...]:
     return cmdp.kernel.T, len(c.r), c.g.shape[1], len(c.allowed), 1 if cmdp.outcomes is None else cmdp.outcomes.T
 
 
-def transitions(cmdp: CMDP) -> Iterator[Tables]:
+def transitions(cmdp: CMDP) -> Iterator[document.Tables]:
     """A table per state, action (and step, if anything depends on it), one at a time: all would fill the memory."""
     T = max(_steps(cmdp))
     allowed = cmdp.compact.allowed
@@ -216,7 +204,7 @@ def transitions(cmdp: CMDP) -> Iterator[Tables]:
                 yield from ({**head, "step": h + 1, **row} for h, row in zip(steps, rows, strict=True))
 
 
-def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
+def _transition(cmdp: CMDP, h: int, s: int, a: int) -> document.Tables:
     kernel, c = cmdp.kernel, cmdp.compact
     if cmdp.outcomes is not None and (listed := _outcomes_of(cmdp, cmdp.outcomes, h, s, a)):
         return {"outcomes": listed}
@@ -231,7 +219,7 @@ def _transition(cmdp: CMDP, h: int, s: int, a: int) -> Tables:
     }
 
 
-def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[Tables]:
+def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[document.Tables]:
     """What an action may bring at a step, one table for each outcome; none where reward and signals are certain."""
     here, entries = drawn.entries.entries(h, s, a), drawn.entries
     names = ("reward", *(c.name for c in cmdp.constraints))
@@ -245,77 +233,87 @@ def _outcomes_of(cmdp: CMDP, drawn: Outcomes, h: int, s: int, a: int) -> list[Ta
     ]
 
 
-# -- files of other tools ----------------------------------------------------------------------------------------------
+# -- one row for each state, action and next state: CSV files, and data frames, which have no head ---------------------
 
 
-def read_explicit(
-    path: PathLike,
-    *,
-    reward: str,
-    constraints: Iterable[Constraint] = (),
-    rewards: Mapping[str, PathLike | Sequence[PathLike]] | None = None,
-    start: Name | Mapping[Any, float] | None = None,
-    horizon: int | None = None,
-    discount: float | None = None,
-    criterion: str | None = None,
-    renormalise: bool = False,
-) -> CMDP:
-    """The problem in a .tra or .umb file, with the bounds and the length that such files do not have.
-
-    Parameters
-    ----------
-    path : a .tra file of PRISM or Storm, with its .sta and .lab files next to it if there are any, or a .umb file
-    reward : name of the reward structure to maximise
-    constraints : bounds; each counts the reward structure that has its name
-    rewards : for .tra files, the reward files of every structure by its name; state and transition rewards of the same
-        structure are added. By default the files STEM.NAME.rew next to the .tra file, as `write_explicit` names them.
-    start : the first state, or a mapping from states to probabilities; by default the initial state of the file
-    horizon, discount, criterion : exactly one of them, as for `CMDP`
-    renormalise : divide the probabilities of every choice by their sum, whatever it is
-    """
-    path = Path(path)
-    suffix = suffix_of(path, EXPLICIT_SUFFIXES)
-    if suffix == ".umb":
-        if rewards is not None:
-            raise CmdpkitError("rewards is given, but a .umb file holds its reward structures itself")
-        model = umb.read(path)
-    else:
-        given = prism.beside(path) if rewards is None else rewards
-        lists = {name: [x] if isinstance(x, str | os.PathLike) else x for name, x in given.items()}
-        model = prism.read(path, {name: [Path(file) for file in files] for name, files in lists.items()})
-    judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
-    with reading(path):
-        return model.problem(reward, listed(constraints), start, **judged, renormalise=renormalise)
+def model_of_rows(sheet: Sheet, overrides: Mapping[str, Any], mistakes: Mistakes, *, renormalise: bool = False) -> CMDP:
+    """The model in the rows of a sheet, with ``overrides`` of its head."""
+    head = {**sheet.head, **{key: x for key, x in overrides.items() if key in MODEL_HEAD}}
+    model = {key: x for key, x in head.items() if key not in ("transitions", "grid")}
+    tables = {
+        "model": LocatedTable(model, None, sheet.head.lines),
+        "constraint": overrides.get("constraints", list(sheet.constraints)),
+        **({"grid": head["grid"]} if "grid" in head else {}),
+    }
+    whole = Located(sheet.where, "the file", LocatedTable(tables, None, sheet.head.lines))
+    return document.model_of(whole, partial(_of_rows, sheet), mistakes, renormalise=renormalise)
 
 
-def write_explicit(cmdp: CMDP, path: PathLike, *, overwrite: bool = False) -> Path:
-    """Write a model for other tools, and return the path, which is what `read_explicit` takes.
+def _of_rows(
+    sheet: Sheet, model: Located, constraints: Sequence[Constraint], horizon: int | None, mistakes: Mistakes
+) -> document.Transitions:
+    """The transitions of a sheet, collected from their rows."""
+    signals = ["reward", *(c.name for c in constraints)]
+    columns = sheet.names_of_columns()
+    columns.only([*MODEL_COLUMNS[:4], *signals], ["step"])
+    if horizon is None and "step" in columns:
+        columns.fail("there is a column 'step', but the model has no horizon")
+    if not len(sheet):
+        columns.fail("there are no rows below them, expected one for each transition")
+    sheet.note_broken(mistakes)
+    told = {x: filter(is_name, sheet.columns[x]) for x in ("state", "action")}
+    states, actions = (document.names_told(model, f"{x}s", names) for x, names in told.items())
+    state, action = Positions("state", states), Positions("action", actions)
+    s, s_next = (sheet.positions(name, state, mistakes) for name in ("state", "next_state"))
+    a = sheet.positions("action", action, mistakes)
+    step = np.full(len(s), -1)
+    if horizon is not None and "step" in columns:
+        step = sheet.steps(horizon, mistakes, every=True)
+    prob = sheet.probabilities(mistakes)
+    x = np.stack([sheet.numbers(y, mistakes, LARGEST) for y in signals], axis=-1)
+    mistakes.check()
+    key = ((step + 1) * len(states) + s) * len(actions) + a
+    _, begins, owner = np.unique(key, return_index=True, return_inverse=True)
+    owner = np.argsort(np.argsort(begins))[owner]  # transitions are numbered as they begin in the file
+    kept, first = np.argsort(owner, kind="stable"), np.sort(begins)
+    owner = np.sort(owner)
+    said = zip(owner.tolist(), s_next[kept].tolist(), map(tuple, x[kept].tolist()), strict=True)
+    _refuse_repeats(sheet, kept, said, mistakes)
 
-    A .umb file holds the whole model. Beside a .tra file are written STEM.sta with the names of the states, STEM.lab
-    with the start, and STEM.NAME.rew for the reward and for the signal of every constraint. Bounds and horizon are not
-    written, because the formats have no place for them. The start must be one state.
-    """
-    check_model(cmdp)
-    path = Path(path)
-    suffix = suffix_of(path, EXPLICIT_SUFFIXES)
-    model = prism.explicit_of(cmdp)
-    if cmdp.outcomes is not None:
-        warnings.warn(
-            f"{path}: only means are written; the format has no place for outcomes", InputWarning, stacklevel=2
-        )
-    if len(model.start) > 1:
-        raise CmdpkitError(
-            "the model starts in several states with probabilities, which the format cannot say; "
-            "add a first state that leads to them"
-        )
-    if suffix == ".umb":
-        with writing(path, overwrite=overwrite) as file:
-            umb.write(model, file)
-        return path
-    written = list(prism.files(model, path))
-    for target, _ in written:
-        if target.exists() and not overwrite:
-            raise CmdpkitError(f"{target} exists already; pass overwrite=True to replace it")
-    for target, text in written:
-        write_text(target, text, overwrite=overwrite)
-    return path
+    def place(t: int) -> Located:
+        i = int(first[t])
+        return sheet.at(i, document.transition_name(states[s[i]], actions[a[i]], step[i] + 1 if step[i] >= 0 else None))
+
+    indices = s[first], a[first], step[first]
+    written = sheet.written(kept)
+    return document.Transitions(states, actions, place, *indices, owner, s_next[kept], prob[kept], written, x[kept])
+
+
+def _refuse_repeats(sheet: Sheet, rows: IntArray, said: Iterable[Any], mistakes: Mistakes) -> None:
+    """Refuse a second row that says the same of a transition; ``said`` is what each of these rows says."""
+    seen: dict[Any, int] = {}
+    for i, what in zip(rows.tolist(), said, strict=True):
+        if (first := seen.setdefault(what, i)) != i:
+            told = f"step, state, action and next_state are those of {sheet.name(first)}, and so are reward and signals"
+            mistakes.add("the same row twice", i, told, "leave one of them out")
+
+
+def model_pieces(tables: Mapping[str, Any], transitions: Callable[[], Iterator[Mapping[str, Any]]]) -> Iterator[str]:
+    """The text of a model, line by line; ``transitions`` is called twice, as their number comes first."""
+    constraints = tables.get("constraint", [])
+    names = [c["name"] for c in constraints]
+    timed, rows = False, 0
+    for table in transitions():
+        timed, rows = timed or "step" in table, rows + len(table.get("outcomes", table.get("next", ())))
+    head = {**tables["model"], **{key: tables[key] for key in ("grid",) if key in tables}, "transitions": rows}
+    yield csv_top(head, constraints, [*MODEL_COLUMNS, *names, *["step"] * timed])
+    for table in transitions():
+        yield "".join(csv_line(cells) for cells in _lines(table, names, timed))
+
+
+def _lines(table: Mapping[str, Any], constraints: list[str], timed: bool) -> Iterator[list[Any]]:
+    plain = [{**table, "next": x, "probability": p} for x, p in table.get("next", {}).items()]
+    for x in table.get("outcomes", plain):
+        signals = (x["reward"], *(x[c] for c in constraints))
+        cells = [table["state"], table["action"], x["next"], x["probability"], *signals]
+        yield [*cells, table.get("step")] if timed else cells

@@ -1,4 +1,4 @@
-"""Policies in files: JSON, CSV and npz are read back exactly; Markdown and Python modules are for other users."""
+"""Policies in files: JSON, CSV and npz are read back exactly; a Python module is for the machine that acts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import write_pieces, writing
-from cmdpkit.io.formats import csv_text
-from cmdpkit.io.formats.controller import policy_table, python_module
+from cmdpkit.io.formats.controller import python_module
 from cmdpkit.io.formats.document import names_entry
-from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import check_names, read_npz, write_npz
-from cmdpkit.io.formats.sheet import Sheet
-from cmdpkit.io.formats.source import Located, Mistakes, read_text, reading, rule_of, suffix_of, sums_of
+from cmdpkit.io.formats.sheet import Sheet, csv_cell, csv_top, parse_csv, rule_of, sums_of
+from cmdpkit.io.formats.source import Located, Mistakes, json_pieces, parse_json, read_text, reading, suffix_of
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, drawn_at
@@ -71,12 +69,12 @@ def read_policy(path: str | os.PathLike[str], cmdp: CMDP | None = None) -> Polic
 def write_policy(
     policy: Policy | Solution, path: str | os.PathLike[str], *, model: CMDP | None = None, overwrite: bool = False
 ) -> Path:
-    """Write a policy to a .json, .csv, .npz, .md or .py file; one that exists is kept unless ``overwrite`` is true.
+    """Write a policy to a .json, .csv, .npz or .py file; one that exists is kept unless ``overwrite`` is true.
 
     The file says for which model and bounds the policy was made, if ``model`` or a `Solution` is given.
     """
     path = Path(path)
-    suffix = suffix_of(path, (".json", ".csv", ".npz", ".md", ".py"))
+    suffix = suffix_of(path, (".json", ".csv", ".npz", ".py"))
     model = getattr(policy, "cmdp", None) if model is None else model
     policy = getattr(policy, "policy", policy)  # a solution has one
     if not isinstance(policy, Policy):
@@ -92,7 +90,7 @@ def write_policy(
         with writing(path, overwrite=overwrite) as file:
             write_npz(file, "policy", {**_head(policy), "draws": len(where)}, arrays)
         return path
-    pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".md": policy_table, ".py": python_module}
+    pieces = {".json": _json_pieces, ".csv": _csv_pieces, ".py": python_module}
     return write_pieces(path, pieces[suffix](policy), overwrite=overwrite)
 
 
@@ -127,7 +125,7 @@ def _json_pieces(policy: Policy) -> Iterator[str]:
 
 def _csv_pieces(policy: Policy) -> Iterator[str]:
     columns = COLUMNS[1:] if policy.is_stationary else COLUMNS
-    yield csv_text.top({**_head(policy), "rows": _count(policy)}, (), columns)
+    yield csv_top({**_head(policy), "rows": _count(policy)}, (), columns)
     yield from _lines(policy)
 
 
@@ -138,20 +136,20 @@ def _read_json(path: Path, cmdp: CMDP | None) -> Policy:
     if document.value["version"] != VERSION:
         document.fail(f"'version' is {quoted(document.value['version'])}; this cmdpkit reads version {VERSION}")
     rows: list[tuple[Any, ...]] = []
-    lines: list[int] = []
+    called: list[str] = []
     for i, table in enumerate(document.at("decisions").list_of(dict, "tables"), 1):
         decision = Located(path, f"decision {i}", table).table()
         decision.only((*["step"] * ("horizon" in document), "state", "probabilities"))
         odds = decision.inner("probabilities")
         rows += [(table.get("step"), table["state"], a, odds.value[a]) for a in odds.probabilities()]
-        lines += [decision.line or 1] * len(odds.value)
+        called += [f"decision {i}"] * len(odds.value)
     columns = {name: [row[k] for row in rows] for k, name in enumerate(COLUMNS)}
-    return _policy(Sheet(path, columns, lines), document, cmdp)
+    return _policy(Sheet(path, columns, called=called), document, cmdp)
 
 
 def _read_csv(path: Path, cmdp: CMDP | None) -> Policy:
     """A policy with one line per action taken; what the head leaves out is taken from the model."""
-    sheet = csv_text.parse(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
+    sheet = parse_csv(path, read_text(path), (*LENGTH, *HEAD, "rows"), "rows")
     if sheet.constraints:
         Located(path, "head", sheet.constraints[0]).fail("a policy has no constraints")
     head = Located(path, "head", sheet.head)
@@ -189,11 +187,8 @@ def _policy(sheet: Sheet, head: Located, cmdp: CMDP | None) -> Policy:
     seen: dict[int, int] = {}
     for i, key in enumerate((place if certain else place * A + action).tolist()):
         if (first := seen.setdefault(key, i)) != i:
-            told = f"{'step, ' * (horizon is not None)}state and action are those of {sheet.name(first)}"
-            remedy = "leave one of them out"
-            if certain:
-                told = f"{quoted(sheet.columns['state'][i])} has an action in {sheet.name(first)} already"
-                remedy += ", or add a column probability if the policy randomises"
+            told = f"{quoted(sheet.columns['state'][i])} has this decision already, in {sheet.name(first)}"
+            remedy = "leave one of them out, or give the probability of each action if the policy randomises"
             mistakes.add("a decision given twice", i, told, remedy)
     mistakes.check()
 
@@ -234,10 +229,9 @@ def _policy(sheet: Sheet, head: Located, cmdp: CMDP | None) -> Policy:
 
 def _steps(fields: Located) -> int | None:
     """The horizon of a policy; None if it is stationary."""
-    if "horizon" not in fields and "stationary" not in fields:
-        fields.fail("'horizon' is missing (or stationary = true)")
-    if "horizon" in fields and "stationary" in fields:
-        fields.fail("'horizon' and 'stationary' are given, expected one of them", "stationary")
+    if ("horizon" in fields) == ("stationary" in fields):
+        there = "and 'stationary' are given" if "horizon" in fields else "is missing"
+        fields.fail(f"'horizon' {there}, expected it or stationary = true")
     if "horizon" in fields:
         return fields.at("horizon").whole(1, MAX_HORIZON)
     stationary = fields.at("stationary")
@@ -280,7 +274,7 @@ def _read_npz(path: Path, _cmdp: CMDP | None) -> Policy:
 
 def _lines(policy: Policy) -> Iterator[str]:
     """Lines 'step,state,action,probability' (no step if stationary), several thousand at a time."""
-    states, actions = ([csv_text.cell(str(x)) for x in names] for names in (policy.states, policy.action_names))
+    states, actions = ([csv_cell(str(x)) for x in names] for names in (policy.states, policy.action_names))
     sure = [f",{a},1.0\n" for a in actions]
     for h in range(policy.shape[0]):
         step = "" if policy.is_stationary else f"{h + 1},"

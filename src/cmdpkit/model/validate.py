@@ -66,7 +66,7 @@ def without_forbidden(r: FloatArray, allowed: BoolArray) -> tuple[BoolArray, tup
         return allowed, ()
     note = (
         f"{forbidden.sum():,} rewards are -inf: these actions count as not allowed. To avoid this warning, "
-        "leave them out of the file, or give actions=, an array that is true where an action exists"
+        "give actions=, an array that is true where an action exists"
     )
     warnings.warn(note, InputWarning, stacklevel=3)
     return allowed & ~forbidden, (note,)

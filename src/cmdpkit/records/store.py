@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.io.atomic import make_folder, write_text, writing
 from cmdpkit.io.formats.document import names_entry
-from cmdpkit.io.formats.json_toml import dump_json
 from cmdpkit.io.formats.npz import read_arrays, write_npz
+from cmdpkit.io.formats.source import dump_json
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray

@@ -140,7 +140,6 @@ def estimate_data(
         "left_out": {
             "episodes": estimate.cleaned.episodes,
             "rows": estimate.cleaned.rows,
-            "duplicates": estimate.cleaned.duplicates,
             "last_rows": estimate.cleaned.unfinished,
             "reasons": dict(estimate.cleaned.reasons),
         },

@@ -29,7 +29,7 @@ from __future__ import annotations
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from cmdpkit.envs._shared import board_of, flag, real, whole
-from cmdpkit.envs.gym._tables import GymTable
+from cmdpkit.envs.gym import GymTable
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_most
 

@@ -8,7 +8,6 @@ exists exactly where a transition says what it does.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,7 +18,8 @@ from typing import Any, cast
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, rule_of, sums_of, tolerance_of
+from cmdpkit.io.formats.sheet import rule_of, sums_of, tolerance_of
+from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint, Sense, listed, signal_names
 from cmdpkit.model.criterion import checked_discount, checked_name
@@ -45,11 +45,9 @@ def criterion_entry(cmdp: CMDP) -> dict[str, Any]:
 def read_criterion(fields: Located) -> dict[str, Any]:
     """The same key with its value checked, as an argument of `CMDP`; an error if there is none or more than one."""
     given = [key for key in KEYS if key in fields]
-    if not given:
-        fields.fail("'horizon' is missing (or 'discount' or 'criterion')")
-    if len(given) > 1:
-        both = " and ".join(repr(key) for key in given)
-        fields.fail(f"{both} are given, expected exactly one of horizon, discount and criterion", given[1])
+    if len(given) != 1:
+        there = f"'{given[0]}' and '{given[1]}' are given" if given else "'horizon' is missing"
+        fields.fail(f"{there}, expected exactly one of horizon, discount and criterion", given[1] if given else None)
     (key,) = given
     if key == "horizon":
         return {key: fields.at(key).whole(1, MAX_HORIZON)}
@@ -60,9 +58,7 @@ def read_criterion(fields: Located) -> dict[str, Any]:
 
 def constraint_entry(c: Constraint) -> dict[str, Any]:
     """A bound as it was given: on the whole value, or per step."""
-    if c.per_step:
-        return {"name": c.name, "sense": c.sense, "bound": c.bound, "per_step": True}
-    return {"name": c.name, "sense": c.sense, "bound": c.bound}
+    return {"name": c.name, "sense": c.sense, "bound": c.bound, **({"per_step": True} if c.per_step else {})}
 
 
 # The keys and columns of every transition; no constraint may have one of these names.
@@ -178,7 +174,6 @@ def model_of(whole: Located, read: Reader, mistakes: Mistakes, *, renormalise: b
     if (H if varying else 1) * len(states) * len(actions) > DENSE_LIMIT:
         model.fail(f"{H:,} steps, {len(states):,} states and {len(actions):,} actions are more than memory holds")
     at = {what: told.placed(H if what in varying else 1) for what in PER_STEP}
-    _refuse_gaps(model, states, at["actions"] >= 0)
     state, correction = Positions("state", states), 0.0
     mu, moved = _start(model, state, renormalise)
     if told.varied.any():
@@ -261,30 +256,17 @@ def _tolerances(told: Transitions, mistakes: Mistakes, *, renormalise: bool) -> 
     return np.zeros(len(told)) if renormalise else tolerance
 
 
-def _refuse_gaps(model: Located, states: Sequence[Name], allowed: BoolArray) -> None:
-    """Refuse a model in which some state has no action at some step."""
-    for h, s in np.argwhere(~allowed.any(axis=-1))[:1].tolist():
-        when = f" at step {h + 1}" if allowed[:, s].any() else ""
-        model.fail(
-            f"state {quoted(states[s])} has no transition{when}: every state needs at least one action at every step"
-        )
-
-
 def _per_step(model: Located, told: Transitions, H: int) -> set[str]:
     """Which parts are stored for each step: those that the file lists, or else those that differ between steps."""
-    first: dict[tuple[int, int], tuple[int, dict[str, Any]]] = {}
+    first: dict[int, dict[str, Any]] = {}
     differs: dict[str, int] = {}
-    times = Counter[int]()
-    for t in np.flatnonzero(told.step >= 0).tolist():
+    timed, pair = told.step >= 0, told.state * len(told.actions) + told.action
+    steps = np.bincount(pair[timed], minlength=len(told.states) * len(told.actions))
+    for t in np.flatnonzero(timed).tolist():
         parts = told.parts(t)
-        begun, base = first.setdefault((int(told.state[t]), int(told.action[t])), (t, parts))
-        times[begun] += 1
-        for what in parts:
-            if parts[what] != base[what]:
-                differs.setdefault(what, t)
-    for t, n in times.items():
-        if n < H:
-            differs.setdefault("actions", t)
+        base = first.setdefault(pair[t], parts)
+        for what in (*(x for x in parts if parts[x] != base[x]), *["actions"] * bool(steps[pair[t]] < H)):
+            differs.setdefault(what, t)
     if "per_step" not in model:
         return set(differs)
     listed = model.at("per_step").list_of(str, "texts")
@@ -371,30 +353,29 @@ def model_of_tables(path: Path, document: LocatedTable, mistakes: Mistakes, *, r
 def _of_tables(
     whole: Located, model: Located, constraints: Sequence[Constraint], horizon: int | None, mistakes: Mistakes
 ) -> Transitions:
-    """The transitions of a document, except those with a mistake."""
+    """The transitions of a document."""
     tables = _checked_tables(whole, model, constraints, mistakes, timed=horizon is not None)
     states, actions = (names_told(model, f"{key}s", [x.value[key] for x in tables]) for key in ("state", "action"))
     state, action = Positions("state", states), Positions("action", actions)
-    kept: list[tuple[Located, int, int, int]] = []
     found: list[list[tuple[int, float, list[float]]]] = []
+    indices: list[tuple[int, int, int]] = []
     for fields in tables:
         with mistakes.noting():
             s = fields.position(state, fields.value["state"], "state")
             a = fields.position(action, fields.value["action"], "action")
             step = fields.at("step").whole(1, horizon) - 1 if "step" in fields else -1
             found.append(_told_outcomes(fields, state, constraints))
-            kept.append((fields, s, a, step))
-    if not kept:
-        mistakes.check()
-    places, s_of, a_of, steps = zip(*kept, strict=True)
+            indices.append((s, a, step))
+    mistakes.check()
+    s_of, a_of, steps = map(np.array, zip(*indices, strict=True))
     successors, prob, signals = zip(*(x for listed in found for x in listed), strict=True)
     return Transitions(
         states,
         actions,
-        places.__getitem__,
-        np.array(s_of),
-        np.array(a_of),
-        np.array(steps),
+        tables.__getitem__,
+        s_of,
+        a_of,
+        steps,
         np.repeat(np.arange(len(found)), [len(x) for x in found]),
         np.array(successors),
         np.array(prob, dtype=float),
@@ -425,8 +406,7 @@ def _checked_tables(
             fields.at("state").name_of()
             fields.at("action").name_of()
             entries.append(fields)
-    if not entries:
-        mistakes.check()
+    mistakes.check()
     return entries
 
 
@@ -452,7 +432,7 @@ def _told_outcomes(
     names = [c.name for c in constraints]
 
     def signals(place: Located) -> list[float]:
-        return [place.at("reward").reward(), *(place.at(name).number() for name in names)]
+        return [place.at("reward").number(), *(place.at(name).number() for name in names)]
 
     if "outcomes" not in fields:
         successors = fields.inner("next")

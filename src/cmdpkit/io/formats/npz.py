@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 import zipfile
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,17 +33,8 @@ MAX_INFLATION = 50  # a larger file may inflate to this many times its own size
 Arrays = dict[str, NDArray[Any]]
 
 
-def check_inflation(path: Path, size: int, total: int) -> None:
-    """Refuse a file of a size that inflates to far more, because it may be made to fill the memory."""
-    if total > max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size):
-        raise CmdpkitError(
-            f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
-            "as much; if that is right, write it without compression"
-        )
-
-
-def read_arrays(path: Path, mapped: Container[str] = ()) -> Arrays:
-    """Every array of an npz file by its name; those called in ``mapped`` stay on disk and are read when used.
+def read_arrays(path: Path) -> Arrays:
+    """Every array of an npz file by its name.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -55,41 +45,25 @@ def read_arrays(path: Path, mapped: Container[str] = ()) -> Arrays:
     check_regular(path)
     with _damage(path), open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
         members = archive.infolist()
-        check_inflation(path, path.stat().st_size, sum(member.file_size for member in members))
+        size, total = path.stat().st_size, sum(member.file_size for member in members)
+        if total > max(ALWAYS_ALLOWED_BYTES, MAX_INFLATION * size):
+            raise CmdpkitError(
+                f"{path}: the file has {size:,} bytes and would inflate to {total:,}, more than {MAX_INFLATION} times "
+                "as much; if that is right, write it without compression"
+            )
         arrays: Arrays = {}
         for member in members:
             name = member.filename.removesuffix(".npy")
             if name in arrays:
                 raise ValueError("an array is there twice")
             with archive.open(member) as stream:
-                shape, _, dtype = _declared(stream)
+                npy.read_magic(stream)
+                shape, _, dtype = npy.read_array_header_1_0(stream)
                 if math.prod(shape) * dtype.itemsize > member.file_size:  # NumPy would take the memory before it reads
                     raise ValueError(f"{quoted(member.filename)} of shape {shape} does not have the size it claims")
                 stream.seek(0)
-                arrays[name] = _left_on_disk(path, member) if name in mapped else np.load(stream, allow_pickle=False)
+                arrays[name] = np.load(stream, allow_pickle=False)
         return arrays
-
-
-def _declared(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """What the header of an array says: its shape, whether it is in Fortran order, and the type of its numbers."""
-    npy.read_magic(stream)
-    return npy.read_array_header_1_0(stream)
-
-
-def _left_on_disk(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array of an archive, read where it is used; its checksum, which needs all of it, is not compared."""
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise CmdpkitError(
-            f"{path}: {quoted(info.filename)} is compressed, so it cannot stay on disk; read the model without mmap, "
-            "or write it again with `cmdpkit convert`, which does not compress"
-        )
-    with open(path, "rb") as file:
-        file.seek(info.header_offset + 26)  # the member's own header has 30 bytes, a name and an extra field
-        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
-        shape, fortran, dtype = _declared(file)
-        if 0 in shape or dtype.hasobject:
-            return np.zeros(shape, dtype)
-        return np.asarray(np.memmap(file, dtype, "r", file.tell(), shape, "F" if fortran else "C"))
 
 
 @contextmanager
@@ -122,20 +96,13 @@ VERSION = 1  # version of the file format
 def write_npz(file: BinaryIO, kind: str, header: Mapping[str, Any], arrays: Arrays) -> None:
     """Write arrays under their names, with a header that says what ``kind`` of file this is."""
     text = json.dumps({"format": f"cmdpkit {kind}", "version": VERSION, **header}, ensure_ascii=False)
-    try:
-        np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-    except UnicodeEncodeError as error:
-        half = quoted(text[error.start])
-        raise CmdpkitError(f"{half} in a name is half a character, which UTF-8 cannot hold") from None
+    np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
 
 
-def read_npz(path: Path, kind: str, *, mapped: Container[str] = ()) -> tuple[Located, Arrays]:
-    """Header and arrays of a file of this kind; those called in ``mapped`` stay on disk and are read when used."""
-    arrays = read_arrays(path, mapped)
-    return Located(path, "header", _header(path, arrays.pop("header", None), kind)), arrays
-
-
-def _header(path: Path, found: NDArray[Any] | None, kind: str) -> LocatedTable:
+def read_npz(path: Path, kind: str) -> tuple[Located, Arrays]:
+    """Header and arrays of a file of this kind."""
+    arrays = read_arrays(path)
+    found = arrays.pop("header", None)
     if found is None or found.dtype != np.uint8:
         raise CmdpkitError(f"{path}: not a file written by cmdpkit: it has no header")
     try:
@@ -147,10 +114,10 @@ def _header(path: Path, found: NDArray[Any] | None, kind: str) -> LocatedTable:
     version = header.pop("version", None)
     if version != VERSION:
         raise CmdpkitError(f"{path}: version {quoted(version)} of the format; this cmdpkit reads version {VERSION}")
-    return header
+    return Located(path, "header", header), arrays
 
 
-# -- Models as npz: the sparse rows of the kernel, which can stay on disk, and the other arrays, as they are in memory.
+# -- Models as npz: the sparse rows of the kernel, and the other arrays, as they are in memory.
 
 
 def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
@@ -173,9 +140,9 @@ def write_npz_model(file: BinaryIO, cmdp: CMDP) -> None:
     write_npz(file, "model", header, {**arrays, **signals, "actions": c.allowed, "mu": c.mu})
 
 
-def read_npz_model(path: Path, *, renormalise: bool = False, mmap: bool = False) -> CMDP:
-    """A model that `write_npz_model` stored; with ``mmap`` its transitions stay on disk."""
-    header, arrays = read_npz(path, "model", mapped=ARRAYS if mmap else ())
+def read_npz_model(path: Path, *, renormalise: bool = False) -> CMDP:
+    """A model that `write_npz_model` stored."""
+    header, arrays = read_npz(path, "model")
     header.only(("states", "actions", "constraint"), (*document.KEYS, "grid", "exact", "outcomes"))
     judged = document.read_criterion(header)
     drawn = "outcomes" in header and header.at("outcomes").flag()

@@ -1,23 +1,38 @@
-"""Tables read from text files, with their lines, so that an error names the file, the line, the key and the rule."""
+"""TOML and JSON: read as tables that know their lines, so that an error names the place and the rule, and written.
+
+Numbers are written exactly. `Located` is a value of a document with its place, and `Mistakes` collects what is wrong,
+so that a user sees all of it at once.
+"""
 
 from __future__ import annotations
 
-import math
+import json
+import re
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
+from typing import Any, NoReturn
 
 from cmdpkit.errors import CmdpkitError, printable, quoted
-from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Name, Positions, is_int, names_of, nearest
 
-# -- Numbers that know with how many decimals they were written, to distinguish rounding from mistakes.
+MAX_MISTAKES = 20  # mistakes without a kind that one message lists
+MAX_OF_A_KIND = 3  # mistakes of one kind that are shown in full
+MAX_NAMES = 10_000_000  # a larger number of names is taken for a mistake
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_KEY = r"""\s*(?:"(?P<double>[^"\\]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+))\s*"""
+_HEADER = re.compile(rf"\s*(?P<open>\[\[?){_KEY}\]")
+_ASSIGNMENT = re.compile(rf"{_KEY}=")
+_PART = r"""(?:"[^"\n]*+"|'[^'\n]*+'|[A-Za-z0-9_-]++)"""
+# A dotted key with more parts than any document of ours has. Python's parser takes time in the square of their number.
+MAX_KEY_PARTS = 50
+_LONG_KEY = re.compile(rf"(?m)(?:^|[{{,])[ \t]*+\[*+[ \t]*+({_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}})")
+
+# -- numbers that know with how many decimals they were written, to tell rounding from mistakes ------------------------
 
 
 class Written(float):
@@ -37,48 +52,7 @@ class Written(float):
         return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def rule_of(tolerance: float) -> str:
-    """The rule for a sum of probabilities, in words for a message."""
-    more = f" (or off by less than {tolerance:.3g}, as rounding explains)" if tolerance > ROW_SUM_TOLERANCE else ""
-    return f"expected 1 within {ROW_SUM_TOLERANCE:g}{more}"
-
-
-def tolerance_of(values: Iterable[Any]) -> float:
-    """How far from 1 the sum of probabilities may be, if each was rounded to the decimals of the most precise one.
-
-    That is less than half a unit in the last place for each of them. Zeros and whole numbers count as exact, and so do
-    numbers that were not read from text.
-
-    >>> [round(tolerance_of(map(Written, row)), 6) for row in (["0.33"] * 3, ["0.5", "0.4"], ["1", "0"])]
-    [0.015, 0.1, 0.0]
-    """
-    listed = list(values)
-    if abs(sum(listed) - 1) <= ROW_SUM_TOLERANCE:
-        return ROW_SUM_TOLERANCE  # no need to count decimals, which takes long
-    decimals = [x.decimals for x in listed if isinstance(x, Written) and x != 0.0 and x.decimals > 0]
-    if not decimals:
-        return ROW_SUM_TOLERANCE
-    just_below = 1 - 1e-9  # a row that is off by the full amount was not rounded to nearest
-    return max(ROW_SUM_TOLERANCE, just_below * len(decimals) * 0.5 * 10.0 ** -max(decimals))
-
-
-def sums_of(
-    owner: IntArray, prob: FloatArray, n: int, written: Callable[[int], float]
-) -> tuple[FloatArray, FloatArray]:
-    """The sum of the probabilities of each of n owners, and how far from 1 each may be; see `tolerance_of`."""
-    sums: FloatArray = np.bincount(owner, prob, n).astype(float)
-    tolerance: FloatArray = np.full(n, ROW_SUM_TOLERANCE)
-    parts: dict[int, list[float]] = {}
-    for i in np.flatnonzero(np.abs(sums - 1)[owner] > ROW_SUM_TOLERANCE).tolist():
-        parts.setdefault(int(owner[i]), []).append(written(i))
-    for k, listed in parts.items():
-        tolerance[k] = tolerance_of(listed)
-    return sums, tolerance
-
-
-MAX_MISTAKES = 20  # mistakes without a kind that one message lists
-MAX_OF_A_KIND = 3  # mistakes of one kind that are shown in full
-MAX_NAMES = 10_000_000  # a larger number of names is taken for a mistake
+# -- reading files -----------------------------------------------------------------------------------------------------
 
 
 def check_regular(path: Path) -> None:
@@ -102,9 +76,18 @@ def read_text(path: Path) -> str:
         ) from None
 
 
+NO_FORMATS = {  # suffixes that users may expect, and what to do instead
+    ".umb": "use model.tra, which PRISM converts from and to .umb",
+    ".md": "write .csv, which spreadsheets and data frames read",
+    ".parquet": "give the data frame that your library makes of the file, such as pandas.read_parquet(path)",
+}
+
+
 def suffix_of(path: Path, known: tuple[str, ...]) -> str:
     """The suffix in small letters, if it is one of the known ones."""
     suffix = path.suffix.lower()
+    if suffix in NO_FORMATS:
+        raise CmdpkitError(f"{path}: {suffix} is not read or written; {NO_FORMATS[suffix]}")
     if suffix not in known:
         raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {', '.join(known)}")
     return suffix
@@ -121,12 +104,7 @@ def reading(path: Path) -> Iterator[None]:
         raise CmdpkitError(str(error) if printable(str(path)) in str(error) else f"{path}: {error}") from None
 
 
-class Mistake(NamedTuple):
-    """One mistake in a file or a table."""
-
-    row: int | None  # index of its row, if the message still needs the place
-    told: str  # the mistake, and the rule
-    advice: str  # the next step for the user, if it is not part of the message
+# -- mistakes, and values with their places ----------------------------------------------------------------------------
 
 
 class Mistakes:
@@ -134,11 +112,17 @@ class Mistakes:
 
     def __init__(self, where: Path | str, place: Callable[[int], str] = str) -> None:
         self.where, self.place = where, place
-        self.kinds: dict[str, list[Mistake]] = {}
+        self.kinds: dict[str, list[str]] = {}  # the messages of every kind
+        self.advice: dict[str, str] = {}  # the next step for the user, by kind
+        self.rows: set[int] = set()  # the rows with mistakes
 
     def add(self, kind: str, row: int | None, told: str, advice: str = "") -> None:
-        """Keep a mistake for later; those without a kind are listed one by one."""
-        self.kinds.setdefault(kind, []).append(Mistake(row, told, advice))
+        """Keep a mistake for later, with the place of its row; those without a kind are listed one by one."""
+        if row is not None:
+            self.rows.add(row)
+            told = f"{self.place(row)}: {told}"
+        self.kinds.setdefault(kind, []).append(told)
+        self.advice.setdefault(kind, advice)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -148,32 +132,24 @@ class Mistakes:
         except CmdpkitError as error:
             self.add("", None, str(error))
 
-    @property
-    def rows(self) -> set[int]:
-        """The rows with mistakes."""
-        return {x.row for found in self.kinds.values() for x in found if x.row is not None}
-
     def check(self, remedy: str = "") -> None:
         """Raise one error with all mistakes, if there are any; ``remedy`` says what would mend all of them."""
         count = sum(map(len, self.kinds.values()))
         if not count:
             return
         if count == 1:
-            ((only,),) = self.kinds.values()
-            rest = f"; {only.advice}" * bool(only.advice) + f". {remedy}" * bool(remedy)
-            raise CmdpkitError(self._line(only) + rest)
+            ((kind, (only,)),) = self.kinds.items()
+            advice = f"; {self.advice[kind]}" * bool(self.advice[kind])
+            raise CmdpkitError(only + advice + f". {remedy}" * bool(remedy))
         named = len(self.kinds.keys() - {""})
         kinds = "" if not named else " of one kind" if named == 1 else f" of {named} kinds"
         lines = [f"{self.where} has {count:,} mistakes{kinds}:"]
         for kind, found in sorted(self.kinds.items(), key=lambda item: -len(item[1])):
             most, indent = (MAX_OF_A_KIND, "  ") if kind else (MAX_MISTAKES, "")
-            lines += [f"{len(found):,} x {kind} ({found[0].advice}):"] * bool(kind)
-            lines += [indent + self._line(x) for x in found[:most]]
+            lines += [f"{len(found):,} x {kind} ({self.advice[kind]}):"] * bool(kind)
+            lines += [indent + told for told in found[:most]]
             lines += [f"{indent}... and {len(found) - most:,} more"] * (len(found) > most)
         raise CmdpkitError("\n".join([*lines, remedy] if remedy else lines))
-
-    def _line(self, mistake: Mistake) -> str:
-        return mistake.told if mistake.row is None else f"{self.place(mistake.row)}: {mistake.told}"
 
 
 class LocatedTable(dict[str, Any]):
@@ -287,13 +263,8 @@ class Located:
         value = self.value
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
-        grouped = isinstance(value, str) and "." in value and "," in value
-        self.expect(False, f"a finite number{', without separators between thousands' * grouped}")
+        self.expect(False, "a finite number")
         raise AssertionError
-
-    def reward(self) -> float:
-        """A finite number, or -inf, by which people mean that the action is not allowed."""
-        return -math.inf if self.value == -math.inf else self.number()
 
     def whole(self, low: int = 1, high: int | None = None) -> int:
         """A whole number from low to high."""
@@ -314,10 +285,8 @@ class Located:
 
     def position(self, known: Positions, name: Name, key: str | None = None) -> int:
         """The position of a name, or an error that suggests the most similar one."""
-        try:
+        with self.locating(key):
             return known(name)
-        except CmdpkitError as error:
-            self.fail(str(error), key)
 
     def name_of(self) -> Name:
         """A name: text or a whole number."""
@@ -353,3 +322,124 @@ def _place(source: Path | str, line: int | None) -> str:
 def is_name(value: Any) -> bool:
     """Whether a value of a file can be a name."""
     return bool(value.strip()) if isinstance(value, str) else is_int(value)
+
+
+# -- TOML --------------------------------------------------------------------------------------------------------------
+
+
+def parse_toml(path: Path, text: str, number: Callable[[str], float] = float) -> LocatedTable:
+    """The document, whose top-level tables know their lines; ``number`` converts the text of a fraction."""
+    if long := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise CmdpkitError(f"{path}:{line}: a dotted key has more than {MAX_KEY_PARTS} parts: {quoted(long[1], 60)}")
+    try:
+        document = tomllib.loads(text, parse_float=number)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
+        line = int(at[2]) if at else text.count("\n") + 1
+        said = f"{at[1]} (column {at[3]})" if at else str(error)
+        raise CmdpkitError(f"{path}:{line}: not valid TOML: {said}") from None
+    except (RecursionError, ValueError) as error:
+        raise CmdpkitError(f"{path}: not valid TOML: {error}") from None
+    return _located(document, text)
+
+
+def _located(document: dict[str, Any], text: str) -> LocatedTable:
+    """The document with the lines of its ``[name]`` and ``[[name]]`` headers and keys; other tables have no line."""
+    found: dict[str, list[LocatedTable]] = {}
+    top = LocatedTable(document, 1)
+    current = top
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := _HEADER.match(line):
+            current = LocatedTable((), number)
+            found.setdefault(_key(header), []).append(current)
+        elif assignment := _ASSIGNMENT.match(line):
+            current.lines.setdefault(_key(assignment), number)
+    for name, places in found.items():
+        content = document.get(name)
+        if isinstance(content, list) and len(content) == len(places):
+            top[name] = [LocatedTable(x, p.line, p.lines) for x, p in zip(content, places, strict=True)]
+        elif isinstance(content, dict) and len(places) == 1:
+            top[name] = LocatedTable(content, places[0].line, places[0].lines)
+        top.lines.setdefault(name, places[0].line or 1)
+    return top
+
+
+def _key(match: re.Match[str]) -> str:
+    return next(x for x in (match["double"], match["single"], match["bare"]) if x is not None)
+
+
+def dump_toml(tables: Mapping[str, Any]) -> str:
+    """Tables and lists of tables, each under its header, one key per line."""
+    parts = []
+    for name, content in tables.items():
+        header = f"[[{name}]]" if isinstance(content, list) else f"[{name}]"
+        for table in content if isinstance(content, list) else [content]:
+            parts.append("\n".join([header, *(f"{toml_key(k)} = {toml_value(x)}" for k, x in table.items())]))
+    return "\n\n".join(parts) + "\n"
+
+
+def toml_key(name: str) -> str:
+    """A key, quoted if TOML requires it."""
+    return name if _BARE.fullmatch(name) else toml_value(name)
+
+
+def toml_value(x: Any) -> str:
+    """A text, number, truth value, list or table on one line; floats with as many digits as they need."""
+    if isinstance(x, bool):
+        return "true" if x else "false"
+    if isinstance(x, str):
+        return json.dumps(x, ensure_ascii=False).replace("\x7f", "\\u007f")  # what JSON escapes, and one more
+    if isinstance(x, Mapping):
+        return "{" + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in x.items()) + "}"
+    if isinstance(x, list):
+        return "[" + ", ".join(toml_value(v) for v in x) + "]"
+    return repr(x)
+
+
+# -- JSON, written for people: one line for each entry of a list -------------------------------------------------------
+
+
+def parse_json(path: Path, text: str) -> LocatedTable:
+    """The document, with fractions as `Written`; no key may be given twice. Its tables do not know their lines."""
+    try:
+        document = json.loads(text, object_pairs_hook=_object, parse_float=Written)
+    except json.JSONDecodeError as error:
+        raise CmdpkitError(f"{path}:{error.lineno}: not valid JSON: {error.msg} (column {error.colno})") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits, a key twice
+        raise CmdpkitError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(document, LocatedTable):
+        raise CmdpkitError(f"{path}: expected a JSON object, got a {type(document).__name__}")
+    return document
+
+
+def _object(pairs: list[tuple[str, Any]]) -> LocatedTable:
+    table = LocatedTable(pairs)
+    if len(table) < len(pairs):
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"key {quoted(twice)} is given twice")
+    return table
+
+
+def dump_json(tables: Mapping[str, Any]) -> str:
+    """An object with one line per key, and one line per entry where a value is a list of objects."""
+    return "".join(json_pieces(tables))
+
+
+def json_pieces(tables: Mapping[str, Any]) -> Iterator[str]:
+    """The same text bit by bit; a value may also be an iterator of objects, of which there is at least one."""
+    before = "{\n"
+    for name, content in tables.items():
+        yield f"{before}  {_line(name)}: "
+        before = ",\n"
+        if isinstance(content, Iterator) or (isinstance(content, list) and content and isinstance(content[0], dict)):
+            for i, x in enumerate(content):
+                yield f"{',' if i else '['}\n    {_line(x)}"
+            yield "\n  ]"
+        else:
+            yield _line(content)
+    yield "\n}\n"
+
+
+def _line(x: Any) -> str:
+    return json.dumps(x, ensure_ascii=False, allow_nan=False)

@@ -17,7 +17,7 @@ import numpy as np
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.tradeoff import Tradeoff
-from cmdpkit.io.formats.csv_text import cell
+from cmdpkit.io.formats.sheet import csv_cell
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -82,7 +82,7 @@ def _files(table: Table[Any]) -> Plain:
     rows = table.data()
     names = list(dict.fromkeys(key for row in rows for key in row))
     lines: list[list[Any]] = [names, *([row.get(name) for name in names] for row in rows)]
-    text = "".join(",".join(cell(None if x is None else str(x)) for x in line) + "\r\n" for line in lines)
+    text = "".join(",".join(csv_cell(None if x is None else str(x)) for x in line) + "\r\n" for line in lines)
     files = {"tex": table.to_latex(), "md": table.to_markdown(), "csv": text}
     return {"name": label(table.title) or "table", "files": files}
 

@@ -15,7 +15,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from cmdpkit import envs
-from cmdpkit.envs.gym._tables import GymTable
+from cmdpkit.envs.gym import GymTable
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.large.folder import digest_of
 from cmdpkit.exact.large.sweeps import Sweeps
