@@ -17,7 +17,7 @@ from cmdpkit.model import progress
 from cmdpkit.model.code_on_disk import parts_of
 from cmdpkit.model.compiled import COMPILE_METER, CompileMeter, compiled
 from cmdpkit.model.progress import Field, StatusLines
-from cmdpkit.operators import step, steps
+from cmdpkit.operators import steps
 
 
 def function(x):
@@ -72,7 +72,7 @@ def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypa
 
     assert first(80) == "0:00  solve queue"
     meter.on_start(begins(steps.flow.plain))
-    meter.on_start(begins(step.occupy.plain))
+    meter.on_start(begins(steps.occupy.plain))
     parts = len(parts_of(steps.flow.plain, ()))
     assert parts > 4
     assert first(80) == f"0:00  solve queue  compiling 2 of {parts}  (first time only)"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import adversarial
 import cmdpkit as ck
-from cmdpkit.operators.mixing import from_occupancy
+from cmdpkit.operators.policies import from_occupancy
 from instances import synthetic, tiny
 
 pytestmark = pytest.mark.compiled

@@ -15,8 +15,18 @@ from cmdpkit.model.decisions import Decisions, of_table
 from cmdpkit.model.transitions import Kernel, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.rows import Stepped, at_most, expect, expect2, prepare, push, row_of
-from cmdpkit.operators.step import all_drawn, backup, bellman, lookahead, occupy, sweep
-from cmdpkit.operators.steps import NO_CHOICE, flow, induction, sweeps
+from cmdpkit.operators.steps import (
+    NO_CHOICE,
+    all_drawn,
+    backup,
+    bellman,
+    flow,
+    induction,
+    lookahead,
+    occupy,
+    sweep,
+    sweeps,
+)
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 3, 2

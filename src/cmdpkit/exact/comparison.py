@@ -31,8 +31,7 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
 from cmdpkit.operators.chains import stationary_action_values
-from cmdpkit.operators.mixing import markov
-from cmdpkit.operators.policies import action_values, evaluate, occupancy, reach
+from cmdpkit.operators.policies import action_values, evaluate, markov, occupancy, reach
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

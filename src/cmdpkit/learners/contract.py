@@ -24,10 +24,9 @@ from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
 from cmdpkit.learners.state import Saved, State
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import Renamed
-from cmdpkit.simulate.meter import Meter, PolicyTable, collect, watch
+from cmdpkit.simulate.meter import Meter, PolicyTable, Walk, advance, collect, count_step, watch
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
-from cmdpkit.simulate.steps import Walk, advance, count_step
 
 
 class Episodic(Protocol):

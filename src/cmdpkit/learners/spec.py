@@ -14,9 +14,8 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import check_length
-from cmdpkit.simulate.meter import Meter
+from cmdpkit.simulate.meter import Meter, Walk
 from cmdpkit.simulate.simulator import Noise, Simulator
-from cmdpkit.simulate.steps import Walk
 
 
 @dataclass(frozen=True, eq=False)
