@@ -151,9 +151,7 @@ def from_pair(states, start):
 
 
 def test_a_tuple_that_is_the_name_of_a_state_is_refused_as_it_could_be_a_distribution():
-    message = (
-        r"mu is \(0, 1\), which could be the name of a state and also a distribution; write mu=\{\(0, 1\): 1.0\} for"
-    )
+    message = r"mu is \(0, 1\), which could be the name of a state and also .*; write mu=\{\(0, 1\): 1.0\} for"
     with pytest.raises(ck.CmdpkitError, match=message):
         pair(TUPLES, (0, 1))
     assert pair(TUPLES, {(0, 1): 1.0}) == [1.0, 0.0]
@@ -172,7 +170,7 @@ def test_functions_start_in_a_state_or_in_a_mapping_and_in_nothing_else():
 
 
 def test_a_whole_number_is_an_index_and_refused_where_it_could_be_a_name():
-    message = r"mu is 1, which could be the name of a state and also an index; write mu=\{1: 1"
+    message = r"mu is 1, which could be the name of a state and also an index or a distribution; write mu=\{1: 1"
     for states in ([1, 2], [0, 1], [7, 8]):
         with pytest.raises(ck.CmdpkitError, match=message):
             pair(states, 1)
@@ -187,12 +185,3 @@ def test_files_take_a_tuple_as_the_name_of_the_first_state(tmp_path):
     path = ck.write_model(model, tmp_path / "model.csv")
     assert ck.read_model(path, start=(0, 1)).mu.tolist() == [1.0, 0.0]
     assert ck.read_model(path, start={(0, 1): 0.5, (1, 0): 0.5}).mu.tolist() == [0.5, 0.5]
-
-
-def test_names_of_earlier_versions_are_refused_with_those_that_replaced_them():
-    cmdp = ck.CMDP([[[1.0]]], [[2.0]], constraints=[ck.at_most("cost", 5, [[1.0]])], horizon=3)
-    renamed = {"steps": (cmdp, "n_steps"), "total": (cmdp.constraints[0], "bound_on_total"),
-               "stationary": (cmdp.criterion, "not has_horizon")}  # fmt: skip
-    for old, (thing, new) in renamed.items():
-        with pytest.raises(AttributeError, match=rf"^{type(thing).__name__}.{old} is now called {new}$"):
-            getattr(thing, old)

@@ -46,9 +46,7 @@ def test_states_keep_the_objects_of_the_user():
     [
         lambda s: CHOICES[s],
         lambda state, bonus=3: CHOICES[state],
-        lambda h, s: CHOICES[s],
         lambda s, step: CHOICES[s],
-        lambda s, *, step: CHOICES[s],
         CHOICES,
         {str(s): a for s, a in CHOICES.items()},
         BY_HAND,
@@ -59,9 +57,7 @@ def test_states_keep_the_objects_of_the_user():
     ids=[
         "state",
         "default",
-        "h, s",
         "s, step",
-        "step by name",
         "mapping",
         "texts",
         "S A",
@@ -82,7 +78,7 @@ def test_indices_become_probabilities_by_unit_vectors(indices):
 
 
 def test_a_rule_with_steps_is_given_them_counted_from_0():
-    policy = ck.Policy.of(SHOP, lambda h, s: "wait" if h == 1 else CHOICES[s])
+    policy = ck.Policy.of(SHOP, lambda s, h: "wait" if h == 1 else CHOICES[s])
     waiting = [[0, 1, 0]] * 3
     assert policy.pi.tolist() == [BY_HAND, waiting, BY_HAND]
     assert policy.probabilities(2, ("box", 0)) == {"wait": 1.0}  # people count from 1
@@ -171,7 +167,8 @@ def test_a_policy_of_more_states_is_one_for_a_smaller_model(H):
         (lambda s: {"sell": "all"}, r"a probability must be an array of numbers"),
         (lambda s: "order", r"gives action 'order' probability 1.0 at step 1 in state \('box', 2\), where it does not"),
         (lambda s, x: "sell", r"takes \(s, x\), expected a function of the state, or of the state and h"),
-        (lambda s, h=0: "sell", r"h is not an ordinary parameter"),
+        (lambda s, h=0: "sell", r"takes \(s, h=0\), expected a function of the state"),
+        (lambda h, s: "sell", r"takes \(h, s\), expected a function of the state"),
         (lambda *s: "sell", r"takes \(\*s\), expected a function of the state"),
         ({("box", 2): "sell"}, r"has no action for state \('box', 1\) \(and for 1 more\); name one for every state"),
         ({"box": "sell"}, r"unknown state 'box'; known are \('box', 2\)"),
@@ -201,7 +198,7 @@ def load(path) -> ModuleType:
 
 
 def test_many_decisions_at_once_follow_the_probabilities(tmp_path):
-    policy = ck.Policy.of(SHOP, lambda h, s: "wait" if h == 1 else CHOICES[s])
+    policy = ck.Policy.of(SHOP, lambda s, h: "wait" if h == 1 else CHOICES[s])
     module = load(ck.write_policy(policy, tmp_path / "controller.py"))
     n, rng = 20_000, np.random.default_rng(4)
     for act_many in (policy.act_many, module.act_many):

@@ -20,8 +20,7 @@ from cmdpkit.io.formats.document import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint, checked_range
-from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.constraints import Constraint, Criterion, checked_range, criterion_of
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE

@@ -23,9 +23,8 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, drawn_at
 from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
-from cmdpkit.model.read_dynamics import warn
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.validate import MAX_HORIZON, Positions
+from cmdpkit.model.validate import MAX_HORIZON, Positions, warn
 
 if TYPE_CHECKING:
     from cmdpkit.exact.solver import Solution

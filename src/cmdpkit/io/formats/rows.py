@@ -56,7 +56,7 @@ def _of_rows(
     if horizon is not None and "step" in sheet.columns:
         step = sheet.steps(horizon, mistakes, every=True)
     prob = sheet.probabilities(mistakes)
-    x = np.stack([sheet.numbers(y, mistakes, LARGEST, forbidden=y == "reward") for y in signals], axis=-1)
+    x = np.stack([sheet.numbers(y, mistakes, LARGEST) for y in signals], axis=-1)
     key = ((step + 1) * (len(states) + 1) + s + 1) * (len(actions) + 1) + a + 1
     fine = np.flatnonzero(~np.isin(key, key[list(mistakes.rows)]))
     _, begins, owner = np.unique(key[fine], return_index=True, return_inverse=True)

@@ -24,7 +24,6 @@ from cmdpkit.model.validate import Positions, is_hashable, is_int, nearest
 LARGEST = sys.float_info.max  # the largest number in size
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_FORBIDDEN = ("-inf", "-infinity", "−inf")  # rewards by which people say that an action is not allowed
 
 
 @dataclass(frozen=True)
@@ -124,16 +123,13 @@ class Sheet:
 
         return written
 
-    def numbers(self, name: str, faults: Mistakes, largest: float, *, forbidden: bool = False) -> FloatArray:
-        """A column of finite numbers of a size up to ``largest``; 0 where a cell is none, which is noted.
-
-        With ``forbidden``, -inf is understood, by which people mean that an action is not allowed.
-        """
+    def numbers(self, name: str, faults: Mistakes, largest: float) -> FloatArray:
+        """A column of finite numbers of a size up to ``largest``; 0 where a cell is none, which is noted."""
         column = self.columns[name]
         if not all(type(x) is float for x in column):
             column = [self._number(value) for value in column]
         found: FloatArray = np.array(column, dtype=float)
-        for i in np.flatnonzero(~(np.abs(found) <= largest) & ~(forbidden & np.isneginf(found))).tolist():
+        for i in np.flatnonzero(~(np.abs(found) <= largest)).tolist():
             value = self.columns[name][i]
             comma = isinstance(value, str) and "," in value
             how = " with a decimal point, without separators between thousands" if comma else ""
@@ -192,11 +188,9 @@ def number(text: str, kind: type[float] = float, *, comma: bool = False) -> floa
     """The number in a cell, or its text if it is none, which the caller then refuses.
 
     >>> number("0.25"), number("25 %"), number("0,25", comma=True), number("0,25"), number("-inf")
-    (0.25, 0.25, 0.25, '0,25', -inf)
+    (0.25, 0.25, 0.25, '0,25', '-inf')
     """
     plain = with_point(text.strip()) if comma else text.strip()
-    if plain.lower() in _FORBIDDEN:
-        return float("-inf")
     digits = plain.removesuffix("%").rstrip()
     if not _NUMBER.fullmatch(digits):
         return text
