@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -86,13 +86,11 @@ def criterion_of(horizon: Any, discount: Any, criterion: Any, lengths: Mapping[s
 
 def checked_name(criterion: Any) -> Literal["average", "total"]:
     """The name of a criterion that needs no number."""
-    if criterion == "average":
-        return "average"
-    if criterion == "total":
-        return "total"
-    raise CmdpkitError(
-        f"criterion is {quoted(criterion)}, expected 'average' or 'total' (or give a horizon or a discount instead)"
-    )
+    if criterion not in ("average", "total"):
+        raise CmdpkitError(
+            f"criterion is {quoted(criterion)}, expected 'average' or 'total' (or give a horizon or a discount instead)"
+        )
+    return cast(Literal["average", "total"], criterion)
 
 
 def checked_discount(discount: Any) -> float:
@@ -201,13 +199,12 @@ class Constraint:
             return self
         low, high = self.range
         for signal in ends:
-            outside = np.argwhere(((signal < low) | (signal > high)) & allowed)
-            if len(outside):
-                place = tuple(int(i) for i in outside[0])
-                x = np.broadcast_to(signal, np.broadcast_shapes(signal.shape, allowed.shape))[place]
+            outside = ((signal < low) | (signal > high)) & allowed
+            if outside.any():
+                x, place = np.broadcast_to(signal, outside.shape)[outside][0], np.argwhere(outside)[0].tolist()
                 raise CmdpkitError(
-                    f"signal of {quoted(self.name)} is {x:g} at [h, s, a] = {list(place)}, outside of its declared "
-                    f"range {low:g} to {high:g}; correct one of them"
+                    f"signal of {quoted(self.name)} is {x:g} at [h, s, a] = {place}, outside of its declared range "
+                    f"{low:g} to {high:g}; correct one of them"
                 )
         return replace(self, range=None)
 

@@ -189,7 +189,7 @@ def induction(rows, x, allowed, signals, policy, first, last, low, high, V, X, Q
     If V is empty (`NO_CHOICE`), the policy is evaluated as it is; where rows can be chosen, those are taken that are
     best for the first signal. Nothing is evaluated if X has room for no signal. Q, unless it is empty, is filled by
     `backup`. A state is evaluated soon after its action was chosen, while its transitions are still in the cache of the
-    processor.
+    processor. Both are one function because a solve needs both, and would have to compile two.
     """
     chooses = len(V) > 0
     size = BLOCK if chooses else max(high - low, 1)

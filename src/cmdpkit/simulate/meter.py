@@ -32,7 +32,7 @@ from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows
 from cmdpkit.operators.rows import push, row_of
 from cmdpkit.simulate.random import uniform
-from cmdpkit.simulate.simulator import Noise, Simulator, reset, stacked, step, stride
+from cmdpkit.simulate.simulator import NO_LAST_STEP, Noise, Simulator, reset, stacked, step, stride
 
 MAX_TRANSITIONS_PER_EPISODE = 2048  # that evaluations may pass through on average, which takes a few microseconds
 # The entries of `Meter.clock`: episodes played; policies evaluated; whether the policy must be evaluated again;
@@ -347,7 +347,7 @@ class Walk(NamedTuple):
         """A run in a model that has not begun; without an optimum there is no regret."""
         restart = 0.0 if cmdp.criterion.discount is None else 1.0 - cmdp.criterion.discount
         meter = StepMeter.of(cmdp, optimum)
-        return cls(Simulator.endless(cmdp, noise), meter, restart, np.full(2, -1, dtype=np.int64))
+        return cls(Simulator.lasting(cmdp, NO_LAST_STEP, noise), meter, restart, np.full(2, -1, dtype=np.int64))
 
 
 @compiled(inline=True)
