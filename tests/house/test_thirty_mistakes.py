@@ -121,7 +121,7 @@ MORE = {
     "simulating a solution": (lambda: ck.simulate_policy(MODEL, SOLUTION, 10), ["the policy is a Solution", "expected a Policy", "in its attribute policy"]),
     "explaining a mapping": (lambda: ck.explain(MODEL, "cold", 1, {"cold": "run"}), ["the policy is a dict", "expected a Policy", "Policy.of(cmdp, rule)"]),
     "simulating a mixture": (lambda: ck.simulate_policy(MODEL, SOLUTION.mixture, 10), ["the policy is a Mixture", "expected a Policy", "cmdpkit.markov"]),
-    "solving a name": (lambda: ck.solve("queue"), ["the model is 'queue'", "expected a CMDP", "cmdpkit.load('queue')"]),
+    "solving a name": (lambda: ck.solve("queue"), ["the model is 'queue'", "expected a CMDP", "cmdpkit.load("]),
     "diagnosing an estimate": (lambda: ck.diagnose(log()), ["the model is Estimate", "expected a CMDP", "in its attribute cmdp"]),
     "the trade-off of a file": (lambda: ck.tradeoff("m.toml", "heat"), ["the model is 'm.toml'", "expected a CMDP", "cmdpkit.load"]),
     "explaining a name": (lambda: ck.explain("queue", "empty", 1), ["the model is 'queue'", "expected a CMDP", "cmdpkit.load"]),

@@ -197,6 +197,7 @@ SIGNATURES = {
     "a fourth name": (lambda s, a, h, k: 0.0, r"k could be anything"),
     "step first": (lambda h, s, a: 0.0, r"reward takes \(h, s, a\): a could be anything"),
     "exchanged": (lambda a, s: 0.0, r"reward takes \(a, s\), but the state comes first"),
+    "exchanged capitals": (lambda A, S: 0.0, r"but the state comes first"),
     "exchanged words": (lambda action, state, h: 0.0, r"but the state comes first"),
     "only the state": (lambda s: 0.0, r"reward takes \(s\), expected \(state, action\)"),
     "nothing": (lambda: 0.0, r"reward takes \(\), expected \(state, action\)"),

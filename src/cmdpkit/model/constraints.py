@@ -139,9 +139,7 @@ class Constraint:
     bound: float  # in the user's unit, which is per step if ``per_step``
     signal: Any = field(default=None, compare=False, repr=False)  # what is added up
     per_step: bool = False  # whether the bound is per step
-    steps_in_value: float | None = field(
-        default=None, compare=False
-    )  # how many steps a value counts, where a model says so
+    steps_in_value: float | None = field(default=None, compare=False)  # how many steps a value counts, from a model
     range: tuple[float, float] | None = field(default=None, compare=False)  # declared range of the signal
 
     def __post_init__(self) -> None:

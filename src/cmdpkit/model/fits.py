@@ -47,11 +47,8 @@ def in_order(cmdp: CMDP, policy: Policy) -> Decisions:
     actions = _places(policy.action_names, cmdp.action_names) if A == cmdp.A else None
     if states is None and actions is None:
         return policy.decisions
-    return rearranged(
-        policy.decisions,
-        np.arange(S) if states is None else states,
-        np.arange(A) if actions is None else actions,
-    )
+    kept = np.arange(S) if states is None else states
+    return rearranged(policy.decisions, kept, np.arange(A) if actions is None else actions)
 
 
 def lacking(cmdp: CMDP, policy: Policy) -> list[Name]:

@@ -58,7 +58,7 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
     positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     if len(positional) < 2:
         raise CmdpkitError(f"{takes}, expected {SIGNATURES}")
-    if positional[0].name in ACTION_NAMES and positional[1].name in STATE_NAMES:
+    if positional[0].name.lower() in ACTION_NAMES and positional[1].name.lower() in STATE_NAMES:
         raise CmdpkitError(f"{takes}, but the state comes first: expected {SIGNATURES}")
     roles = _roles(takes, [p for p in parameters if p not in positional[:2]])
     if "next" in roles and not may_take_next:
@@ -66,7 +66,6 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
             f"{takes}, but the next state is what it has to return: "
             f"expected (state, action) or (state, action, h), returning {{next state: probability}}"
         )
-
     calls: dict[tuple[Role, ...], Callable[..., Any]] = {
         (): lambda s, a, h: f(s, a),
         ("step",): f,

@@ -234,13 +234,6 @@ class Positions:
         """The positions of many names."""
         if isinstance(names, str) or not hasattr(names, "__len__"):
             raise CmdpkitError(f"{self.what}s is {quoted(names)}, expected a list or array of names")
-        if isinstance(self.names, range):
-            given = np.asarray(names)
-            if given.dtype.kind in "iu" and given.ndim == 1:
-                outside = given[(given < self.names.start) | (given >= self.names.stop)]
-                if len(outside):
-                    self(int(outside[0]))
-                return given.astype(np.int64) - self.names.start
         listed = names.tolist() if isinstance(names, np.ndarray) else names
         try:
             return np.fromiter(map(self._by_name.__getitem__, listed), dtype=np.int64, count=len(listed))

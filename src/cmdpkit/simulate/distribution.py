@@ -207,11 +207,8 @@ def simulate_policy(
 def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
     """Steps of a run, which may be given where there is no horizon, and the weight of what comes after it."""
     if steps is not None and (cmdp.criterion.has_horizon or not is_int(steps) or steps < 1):
-        rule = (
-            "a whole number, at least 1"
-            if not cmdp.criterion.has_horizon
-            else f"none: the model has {cmdp.criterion.horizon} steps"
-        )
+        horizon = cmdp.criterion.horizon
+        rule = f"none: the model has {horizon} steps" if horizon else "a whole number, at least 1"
         raise CmdpkitError(f"steps is {quoted(steps)}, expected {rule}")
     if cmdp.criterion.has_horizon:
         return int(cmdp.criterion.horizon or 0), 0.0
