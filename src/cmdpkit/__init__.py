@@ -91,7 +91,6 @@ if TYPE_CHECKING:
 # Where the work is done that methods of earlier rooms ask of later ones.
 _showing.render.module = "cmdpkit.results.showing"
 _showing.draw.module = "cmdpkit.results.figures"
-_showing.read_policy.module = "cmdpkit.io.policies"
 
 _HOME = {  # the module of every public name
     alias.name: str(node.module)

@@ -110,14 +110,14 @@ def test_a_csv_of_states_and_actions_is_enough(tmp_path):
     path = tmp_path / "rule.csv"
     path.write_text("action,state\nsell,\"('box', 2)\"\norder,\"('box', 0)\"\nwait,\"('box', 1)\"\n")
     expected = [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]] * 3
-    assert ck.Policy.of(SHOP, path).pi.tolist() == ck.Policy.of(SHOP, str(path)).pi.tolist() == expected
+    assert ck.read_policy(path, SHOP).pi.tolist() == ck.read_policy(str(path), SHOP).pi.tolist() == expected
     path.write_text("state,action,probability\n\"('box', 2)\",sell,1\n\"('box', 1)\",sell,0.5\n\"('box', 1)\",wait,.5\n"
                     "\"('box', 0)\",order,1\n")  # fmt: skip
-    assert ck.Policy.of(SHOP, path).pi.tolist() == [BY_HAND] * 3
-    assert ck.Policy.of(SHOP, path).states == STATES
+    assert ck.read_policy(path, SHOP).pi.tolist() == [BY_HAND] * 3
+    assert ck.read_policy(path, SHOP).states == STATES
     path.write_text("state,action\n\"('box', 2)\",sell\n\"('box', 1)\",sell\n")
     with pytest.raises(ck.CmdpkitError, match=r"rule.csv: .*there is no decision in state \"\('box', 0\)\""):
-        ck.Policy.of(SHOP, path)
+        ck.read_policy(path, SHOP)
     with pytest.raises(
         ck.CmdpkitError, match=r"rule.csv: head: there are no lines '# states = ...' above the data; give the model too"
     ):
@@ -179,7 +179,7 @@ def test_a_policy_of_more_states_is_one_for_a_smaller_model(H):
         (np.zeros((2, 2)), r"pi has shape \(2, 2\), expected \(H, S, A\) = \(3, 3, 3\), or \(S, A\)"),
         ([[1.0], [0.5, 0.5]], r"must be an array, a mapping or a function"),
         (ck.Policy.stationary(BY_HAND, ("a", "b", "c")), r"state 1 is called 'a', the model's \('box', 2\)"),
-        ("nothing.csv", r"nothing.csv"),
+        ("nothing.csv", r"the rule is 'nothing.csv'; cmdpkit.read_policy\(path, cmdp\)"),
     ],
 )  # fmt: skip
 def test_broken_rules_are_refused_with_place_value_rule_and_next_step(rule, message):

@@ -133,7 +133,7 @@ class Estimate(Shown):
         """The totals that a policy would have had, each with an interval of this confidence.
 
         The policy may be any that was fixed without looking at this log, also one that the log never followed. It is a
-        `Policy`, or whatever `Policy.of` makes one of: a function, a mapping, an array or a file.
+        `Policy`, or whatever `Policy.of` makes one of: a function, a mapping or an array.
         """
         check_confidence(confidence)
         totals, unknown = Fitted(self.log, self.T).totals(self._policy(policy).pi)

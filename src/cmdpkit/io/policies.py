@@ -18,7 +18,6 @@ from cmdpkit.io.formats.json_toml import json_pieces, parse_json
 from cmdpkit.io.formats.npz import check_names, read_npz, write_npz
 from cmdpkit.io.formats.sheet import Sheet
 from cmdpkit.io.formats.source import Located, Mistakes, read_text, reading, rule_of, suffix_of, sums_of
-from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, drawn_at
 from cmdpkit.model.fits import forced
@@ -299,7 +298,3 @@ def _count(policy: Policy) -> int:
     H, S, _ = policy.shape
     T, m = len(policy.decisions.choice), len(policy.decisions.s)
     return (T * S - m + int(np.count_nonzero(policy.decisions.p))) * H // T
-
-
-showing.read_policy.register(str, read_policy)
-showing.read_policy.register(os.PathLike, read_policy)

@@ -6,6 +6,7 @@ once and holds at every step. Where a state has only one action there is nothing
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +71,8 @@ def _no_policy(given: Any) -> CmdpkitError:
     """The error about something that is no policy."""
     return CmdpkitError(
         f"the policy is a {type(given).__name__}, expected a Policy: Policy.of(cmdp, rule) makes one of a function, a "
-        "mapping, an array or a file, and cmdpkit.markov(cmdp, mixture) of a mixture; that of a solution is in its "
-        "attribute policy"
+        "mapping or an array, cmdpkit.read_policy(path, cmdp) of a file, and cmdpkit.markov(cmdp, mixture) of a "
+        "mixture; that of a solution is in its attribute policy"
     )
 
 
@@ -138,6 +139,8 @@ def decisions_of(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
         return _of_mapping(cmdp, rule), cmdp.n_steps
     if callable(rule):
         return _of_function(cmdp, rule), cmdp.n_steps
+    if isinstance(rule, (str, os.PathLike)):
+        raise CmdpkitError(f"the rule is {quoted(str(rule))}; cmdpkit.read_policy(path, cmdp) reads a policy of a file")
     return _of_array(cmdp, rule)
 
 

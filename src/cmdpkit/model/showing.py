@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from cmdpkit.model.policy import Policy
 
 T = TypeVar("T")
 
@@ -70,7 +69,6 @@ class Task(Generic[T]):
 
 render: Task[RenderableType] = Task("print")
 draw: Task[Figure] = Task("draw")
-read_policy: Task[Policy] = Task("read a policy from")
 
 
 def line_width() -> int:
