@@ -91,6 +91,7 @@ if TYPE_CHECKING:
 # Where the work is done that methods of earlier rooms ask of later ones.
 _showing.render.module = "cmdpkit.results.showing"
 _showing.draw.module = "cmdpkit.results.figures"
+_showing.to_gym.module = "cmdpkit.running.gym"
 
 _HOME = {  # the module of every public name
     alias.name: str(node.module)
@@ -100,11 +101,18 @@ _HOME = {  # the module of every public name
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
+_REMOVED = {
+    "gradient_plan": "the page 'The calculus of cmdpkit' writes such methods in ten lines each, and ck.solve is exact",
+    "reload_plan": "the page 'The calculus of cmdpkit' writes it in ten lines, and ck.solve is exact",
+    "published": "the rules of judgement are in reproduction/judging.py of a clone, and ck.seed_mean has the intervals",
+}  # names of earlier versions, and what replaces them
 
 __all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> object:
+    if name in _REMOVED:
+        raise AttributeError(f"cmdpkit.{name} was removed: {_REMOVED[name]}")
     if name not in _HOME:
         raise AttributeError(f"module 'cmdpkit' has no attribute {name!r}")
     home = vars(importlib.import_module(_HOME[name]))

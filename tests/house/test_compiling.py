@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -13,8 +14,10 @@ import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.exact.solver import Watch
 from cmdpkit.model import showing
+from cmdpkit.model.code_on_disk import parts_of
 from cmdpkit.model.compiled import COMPILE_METER, CompileMeter, compiled
 from cmdpkit.model.showing import Field, StatusLines
+from cmdpkit.operators import steps
 
 
 def function(x):
@@ -30,9 +33,14 @@ def test_compilation_is_counted_and_loading_from_disk_is_not(tmp_path, monkeypat
     assert COMPILE_METER.seconds > seconds and not COMPILE_METER.active and COMPILE_METER.idle < 60
 
 
+def begins(function):
+    """What Numba tells when it begins to compile a function."""
+    return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=function), "args": ()})
+
+
 def slow_compilation(meter: CompileMeter, seconds: float) -> None:
-    meter.on_start(None)
-    meter.on_start(None)  # a function that the first one calls
+    meter.on_start(begins(function))
+    meter.on_start(begins(function))  # a function that the first one calls
     time.sleep(seconds)
     meter.on_end(None)
     assert meter.active
@@ -63,11 +71,13 @@ def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypa
         return lines._drawn(width).plain.splitlines()[0]
 
     assert first(80) == "0:00  solve queue"
-    meter.on_start(None)
-    meter.on_start(None)
-    assert first(80) == "0:00  solve queue  compiling  (first time only)"
-    assert first(38) == "0:00  solve queue  compiling", "half of a narrow terminal has room for it"
-    assert first(25) == "0:00  solve queue"
+    meter.on_start(begins(steps.flow.plain))
+    meter.on_start(begins(steps.occupy.plain))
+    parts = len(parts_of(steps.flow.plain, ()))
+    assert parts > 4
+    assert first(80) == f"0:00  solve queue  compiling 2 of {parts}  (first time only)"
+    assert first(38) == f"0:00  solve queue  compiling 2 of {parts}", "half of a narrow terminal has room for it"
+    assert first(30) == "0:00  solve queue"
     meter.on_end(None)
     meter.on_end(None)
     assert first(80).endswith("(first time only)"), "the next compilation usually begins at once"
@@ -82,12 +92,12 @@ def test_without_a_terminal_a_note_says_once_that_something_is_compiled_for_long
     lines = StatusLines(lambda: [(Field("solve queue"),)])
     lines.before_note = 2.0
     now = lines._began
-    meter.on_start(None)
+    meter.on_start(begins(function))
     assert lines.added(now + 1.0) == []
     meter._began -= lines.before_note
     assert lines.added(now + 3.0) == ["compiling, first time only: later commands load it from disk"]
     assert lines.added(now + 4.0) == []
-    assert lines.added(now + 11.0) == ["0:11, solve queue, compiling, (first time only)"]
+    assert lines.added(now + 11.0) == ["0:11, solve queue, compiling 1 of 1, (first time only)"]
 
 
 def test_an_unknown_algorithm_is_named():

@@ -179,7 +179,7 @@ def test_a_gymnasium_world_takes_bounds_per_step():
     assert each.rho.tolist() == whole.rho.tolist() == [-2.0]
     assert each.spec(5).rho.tolist() == whole.spec(5).rho.tolist()
     model = server(0.5, True)
-    world = ck.gym.GymWorld(ck.gym.to_gym(model), [ck.at_most("cost", 0.3, per_step=True)])
+    world = ck.gym.GymWorld(model.to_gym(), [ck.at_most("cost", 0.3, per_step=True)])
     assert world.cmdp is not None and world.cmdp.rho.tolist() == pytest.approx([-3.0])
 
 

@@ -185,3 +185,12 @@ def test_files_take_a_tuple_as_the_name_of_the_first_state(tmp_path):
     path = ck.write_model(model, tmp_path / "model.csv")
     assert ck.read_model(path, start=(0, 1)).mu.tolist() == [1.0, 0.0]
     assert ck.read_model(path, start={(0, 1): 0.5, (1, 0): 0.5}).mu.tolist() == [0.5, 0.5]
+
+
+def test_names_of_earlier_versions_are_refused_with_those_that_replaced_them():
+    cmdp = ck.CMDP([[[1.0]]], [[2.0]], constraints=[ck.at_most("cost", 5, [[1.0]])], horizon=3)
+    renamed = {"steps": (cmdp, "n_steps"), "total": (cmdp.constraints[0], "bound_on_total"),
+               "stationary": (cmdp.criterion, "not has_horizon")}  # fmt: skip
+    for old, (thing, new) in renamed.items():
+        with pytest.raises(AttributeError, match=rf"^{type(thing).__name__}.{old} is now called {new}$"):
+            getattr(thing, old)

@@ -224,7 +224,7 @@ def test_what_needs_episodes_refuses_models_without_a_horizon():
     assert answer.exit_code == 1
     assert refused in " ".join(answer.stderr.split())
     with pytest.raises(CmdpkitError, match="a Gymnasium environment of this package needs a horizon"):
-        ck.gym.to_gym(cmdp)
+        cmdp.to_gym()
 
 
 def test_the_command_line_changes_the_criterion_where_bounds_are_per_step():

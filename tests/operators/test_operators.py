@@ -10,11 +10,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from cmdpkit.model.compiled import ONE, readonly
+from cmdpkit.model.compiled import ONE, compiled, readonly
 from cmdpkit.model.decisions import Decisions, of_table
 from cmdpkit.model.transitions import Kernel, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
-from cmdpkit.operators.rows import at_most, expect, expect2, prepare, push, row_of
+from cmdpkit.operators.rows import Stepped, at_most, expect, expect2, prepare, push, row_of
 from cmdpkit.operators.steps import (
     NO_CHOICE,
     all_drawn,
@@ -38,11 +38,20 @@ def dyadic(rng, parts, total=16):
     return np.diff(np.concatenate(([0], cuts, [total]))) / total
 
 
+@compiled
+def stepped(data, h, s, a, w):
+    return (s + np.uint64(data[w]) + a * h) % np.uint64(S)
+
+
 class Case:
     """Rows of one form, and the distribution [S] of every row as fractions, given the values of the next step."""
 
     def __init__(self, form, rng):
         self.form = form
+        if form == "stepped":
+            self.data, self.chance = rng.integers(0, S, 3), dyadic(rng, 3)
+            self.rows = Stepped(stepped, self.data, self.chance)
+            return
         self.T = H if form.endswith("by step") else 1
         self.p = np.array([dyadic(rng, S) for _ in range(self.T * S * A)]).reshape(self.T, S, A, S)
         if form.startswith("arrays"):
@@ -65,6 +74,11 @@ class Case:
 
     def distribution(self, h, s, a, V):
         """The row as fractions; of a box the one with the largest expectation of V, among all its extreme points."""
+        if self.form == "stepped":
+            found = [Fraction(0)] * S
+            for w, chance in enumerate(self.chance):
+                found[(s + int(self.data[w]) + a * h) % S] += Fraction(chance)
+            return found
         if self.form.startswith("arrays"):
             return [Fraction(x) for x in self.p[h % self.T, s, a]]
         row = (h % self.T) * S * A + s * A + a
@@ -86,7 +100,7 @@ def inner(p, V):
     return sum((x * Fraction(float(v)) for x, v in zip(p, V, strict=True)), Fraction(0))
 
 
-FORMS = ["arrays", "arrays by step", "best rows", "best rows by step"]
+FORMS = ["arrays", "arrays by step", "best rows", "best rows by step", "stepped"]
 
 
 @pytest.fixture(params=[(form, seed) for form in FORMS for seed in range(3)], ids=lambda x: f"{x[0]}-{x[1]}")

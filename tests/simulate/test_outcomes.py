@@ -314,7 +314,7 @@ def test_state_and_signals_are_drawn_together(h):
 
 def test_gymnasium_draws_the_same():
     cmdp, listed = joint()
-    env, n = ck.gym.to_gym(cmdp), 8_000
+    env, n = cmdp.to_gym(), 8_000
     counts = {(s, r, c): 0 for _, s, r, c in listed}
     env.reset(seed=3)
     for _ in range(n):

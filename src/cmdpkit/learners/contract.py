@@ -23,6 +23,7 @@ from cmdpkit.learners.params import Params, Preset, chosen
 from cmdpkit.learners.spec import Returns, Source, Spec, check_walk
 from cmdpkit.learners.state import Saved, State
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.validate import Renamed
 from cmdpkit.simulate.meter import Meter, PolicyTable, Walk, advance, collect, count_step, watch
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
@@ -237,6 +238,8 @@ class Learner(Saved, ABC):
     def internals(self) -> dict[str, Any]:
         """The state of the learner as plain values by name: its counts, plans, tests or thresholds."""
         return {}
+
+    explain = Renamed("internals")
 
     def warnings(self) -> tuple[str | Note, ...]:
         """Sentences about what looks wrong at this point of the run, for example a bound that cannot be met."""

@@ -12,12 +12,13 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.model import showing
 from cmdpkit.model.compiled import readonly
 from cmdpkit.model.constraints import Constraint, Criterion, criterion_of, read_constraints, scale_of, signal_names
 from cmdpkit.model.constraints import Scale as Scale
@@ -28,6 +29,7 @@ from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel, Ro
 from cmdpkit.model.validate import (
     Name,
     Positions,
+    Renamed,
     action_mask,
     corrected_rows,
     frozen,
@@ -41,6 +43,9 @@ from cmdpkit.model.validate import (
     table,
     written_name,
 )
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 class CMDP(Shown):
@@ -93,6 +98,8 @@ class CMDP(Shown):
     notes: tuple[str, ...]  # what had to be corrected in the input
     outcomes: Outcomes | None  # what single steps bring, where a signal varies between outcomes of one action
     exact: tuple[str, ...]  # names of the signals of which single episodes are known, and not only means
+
+    steps = Renamed("n_steps")
 
     def __init__(
         self,
@@ -482,3 +489,9 @@ class CMDP(Shown):
         if a is not None and not isinstance(self.action_names, range):
             named.append(f"action {quoted(self.action_names[a])}")
         return f"[{', '.join(parts)}]" + (f" ({', '.join(named)})" if named else "")
+
+    def to_gym(
+        self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False
+    ) -> gymnasium.Env[Any, Any]:
+        """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
+        return showing.to_gym(self, noise, observe_step=observe_step)

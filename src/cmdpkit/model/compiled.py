@@ -249,6 +249,7 @@ class CompileMeter(event.Listener):
 
     def __init__(self) -> None:
         self.functions = 0  # whose compilation has begun
+        self.begun = self.parts = 0  # of the function that Python called: how many have begun, and how many there are
         self._depth = 0  # of functions that are compiled because another one calls them
         self._done = self._began = self._ended = 0.0
 
@@ -271,8 +272,11 @@ class CompileMeter(event.Listener):
         """A function is being compiled."""
         if self._depth == 0:
             self._began = time.perf_counter()
+            function, kinds = event.data["dispatcher"].py_func, tuple(event.data["args"])
+            self.begun, self.parts = 0, len(parts_of(function, kinds))
         self._depth += 1
         self.functions += 1
+        self.begun += 1
 
     def on_end(self, event: event.Event) -> None:
         """A function was compiled."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.model.validate import horizon_of, numbers, table
+from cmdpkit.model.validate import Renamed, horizon_of, numbers, table
 
 # -- criterion ---------------------------------------------------------------------------------------------------------
 
@@ -32,6 +32,9 @@ class Criterion:
     kind: Kind  # which of the four it is
     horizon: int | None = None  # number of steps, of "finite"
     discount: float | None = None  # weight of a step relative to the one before, of "discounted"
+
+    stationary = Renamed("not has_horizon")
+    steps = Renamed("steps_in_value")
 
     @property
     def has_horizon(self) -> bool:
@@ -141,6 +144,9 @@ class Constraint:
     per_step: bool = False  # whether the bound is per step
     steps_in_value: float | None = field(default=None, compare=False)  # how many steps a value counts, from a model
     range: tuple[float, float] | None = field(default=None, compare=False)  # declared range of the signal
+
+    total = Renamed("bound_on_total")
+    steps = Renamed("steps_in_value")
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

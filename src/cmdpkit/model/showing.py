@@ -1,4 +1,4 @@
-"""What users see: objects, which later rooms print, draw and read from files; and the progress of long work.
+"""What users see: objects, which later rooms print, draw and act in; and the progress of long work.
 
 A room imports only rooms before it. So methods such as ``__str__`` and ``plot`` call a `Task`, which is declared here
 and chooses a function by the type of its first argument. The room that does the work registers its functions with the
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 from cmdpkit.errors import CmdpkitError, quoted
 
 if TYPE_CHECKING:
+    import gymnasium
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
@@ -69,6 +70,7 @@ class Task(Generic[T]):
 
 render: Task[RenderableType] = Task("print")
 draw: Task[Figure] = Task("draw")
+to_gym: Task[gymnasium.Env[Any, Any]] = Task("make a Gymnasium environment of")
 
 
 def line_width() -> int:
@@ -216,7 +218,10 @@ class StatusLines:
         """The rows, the first of which begins with the time and ends with a note about compilation."""
         meter = _meter()
         compiling = meter is not None and meter.idle < SHORT_PAUSE
-        note = [Field("compiling", 1), Field("(first time only)", 2)] if compiling else []
+        note = []
+        if compiling:  # Numba may add functions of its own
+            done, parts = meter.begun, max(meter.begun, meter.parts)
+            note = [Field(f"compiling {done} of {parts}", 1), Field("(first time only)", 2)]
         first, *others = self.rows() or [()]
         return [(Field(clock(now - self._began)), *first, *note), *others]
 

@@ -195,6 +195,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; known are {', '.join(map(shown, listed[:8]))}{' ...' if len(listed) > 8 else ''}"
 
 
+class Renamed:
+    """An attribute of earlier versions, refused with the name that replaced it."""
+
+    def __init__(self, now: str) -> None:
+        self.now = now
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.told = f"{owner.__name__}.{name} is now called {self.now}"
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        raise AttributeError(self.told)
+
+
 # -- positions of names -----------------------------------------------------------------------------------------------
 
 

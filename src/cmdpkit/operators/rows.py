@@ -11,16 +11,18 @@ The operators of `steps` are written on these *primitives*, and a form of rows i
 The order of additions is part of the contract: results do not change in the last bit when a caller changes its form.
 The body is chosen while compiling, by the type of the first argument. A new form needs no change of any operator.
 
-Here is the form `Rows` of arrays, which is a model or a Markov chain. The best rows of a box of models have a module of
-their own, `best_rows`.
+Here are two forms: `Rows` of arrays, which is a model or a Markov chain, and `Stepped`, where a function gives the next
+state and nothing is stored. The best rows of a box of models have a module of their own, `best_rows`.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from cmdpkit.model.compiled import ONE, primitive
-from cmdpkit.model.transitions import Rows
+from cmdpkit.model.transitions import FloatArray, Rows
 
 
 @primitive
@@ -51,6 +53,11 @@ def push(rows, row, mass, out):
 @primitive
 def prepare(rows, h, V):
     """Get ready for rows of step h, which lead to states with values V [S]."""
+
+
+@row_of.of(object)
+def _row_of(rows, h, s, a):
+    return np.uint64(h), np.uint64(s), np.uint64(a)
 
 
 @expect2.of(object)
@@ -98,3 +105,31 @@ def _array_expect2(rows, row, X, k, x, y):
 def _array_push(rows, row, mass, out):
     for i in range(rows.indptr[row], rows.indptr[row + ONE]):
         out[rows.successors[i]] += mass * rows.prob[i]
+
+
+# -- No rows at all: a step function ----------------------------------------------------------------------------------
+
+
+class Stepped(NamedTuple):
+    """The next state is step(data, h, s, a, w) for an outcome w with probability chance[w]; nothing else is stored.
+
+    Two outcomes may lead to the same state. Compiled operators on a step function are compiled in every process.
+    """
+
+    step: Any  # a compiled function that returns an index of a state
+    data: Any  # its first argument: a number, an array, or a NamedTuple of them
+    chance: FloatArray  # [W], probabilities of the outcomes
+
+
+@expect.of(Stepped)
+def _stepped_expect(rows, row, V, x):
+    value = x
+    for w in range(len(rows.chance)):
+        value += rows.chance[w] * V[rows.step(rows.data, row[0], row[1], row[2], w)]
+    return value
+
+
+@push.of(Stepped)
+def _stepped_push(rows, row, mass, out):
+    for w in range(len(rows.chance)):
+        out[rows.step(rows.data, row[0], row[1], row[2], w)] += mass * rows.chance[w]

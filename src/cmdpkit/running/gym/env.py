@@ -19,6 +19,7 @@ from cmdpkit.envs.gym._tables import GymTable
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.large.folder import digest_of
 from cmdpkit.exact.large.sweeps import Sweeps
+from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.functions import MOST_ENTRIES, FunctionModel
@@ -229,6 +230,9 @@ def _range(scale: Scale, constraint: Constraint | None = None) -> Range:
     """Smallest and largest value of a signal in the user's units and sense."""
     ends = (scale.low, scale.low + scale.span)
     return ends if constraint is None or constraint.sign > 0 else (-ends[1] + 0.0, -ends[0] + 0.0)
+
+
+showing.to_gym.register(CMDP, to_gym)
 
 
 # -- Wrappers that put costs of other conventions into ``info["cost"]``, and Gymnasium's toy environments with a cost.
