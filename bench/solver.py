@@ -27,7 +27,7 @@ from cmdpkit.exact.solver import Round
 from cmdpkit.exact.sources import Induction, columns_of
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import Rows
-from cmdpkit.operators.step import bellman
+from cmdpkit.operators.steps import bellman
 
 READINGS = 5  # of all arrays, of which the fastest counts
 

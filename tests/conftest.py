@@ -14,11 +14,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    from cmdpkit.model import compiled, progress
+    from cmdpkit.model import compiled, showing
 
     compiled.INTERPRETED_WORK = 0  # the tests are about the compiled form of every function
     os.environ.pop("COLUMNS", None)  # pytest sets it in workers, and what commands print would be as wide
-    progress.BETWEEN_LINES = progress.StatusLines.before_note = math.inf  # on a busy machine, any command may be slow
+    showing.BETWEEN_LINES = showing.StatusLines.before_note = math.inf  # on a busy machine, any command may be slow
     if hasattr(config, "workerinput"):  # one of several processes
         from compile_once import compile_once
 

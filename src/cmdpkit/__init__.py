@@ -60,10 +60,10 @@ if TYPE_CHECKING:
     from cmdpkit.model.policy import Mixture as Mixture
     from cmdpkit.model.policy import Policy as Policy
     from cmdpkit.model.transitions import Kernel as Kernel
-    from cmdpkit.operators.mixing import decompose as decompose
-    from cmdpkit.operators.mixing import markov as markov
     from cmdpkit.operators.policies import Values as Values
+    from cmdpkit.operators.policies import decompose as decompose
     from cmdpkit.operators.policies import evaluate as evaluate
+    from cmdpkit.operators.policies import markov as markov
     from cmdpkit.operators.policies import occupancy as occupancy
     from cmdpkit.operators.policies import time_course as time_course
     from cmdpkit.records.record import Certificate as Certificate
@@ -92,7 +92,6 @@ if TYPE_CHECKING:
 _showing.render.module = "cmdpkit.results.showing"
 _showing.draw.module = "cmdpkit.results.figures"
 _showing.to_gym.module = "cmdpkit.running.gym"
-_showing.read_policy.module = "cmdpkit.io.policies"
 
 _HOME = {  # the module of every public name
     alias.name: str(node.module)

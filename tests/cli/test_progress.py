@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cmdpkit.cli.progress import MOST_ROWS, RunWatch
-from cmdpkit.model.progress import fit
+from cmdpkit.model.showing import fit
 from cmdpkit.records.record import Run
 from cmdpkit.running.active import Progress
 from cmdpkit.simulate.meter import Sums, Tally
@@ -93,7 +93,7 @@ def test_quiet_is_quiet(capsys):
 
 
 def test_names_of_wide_letters_count_twice():
-    from cmdpkit.model.progress import Field
+    from cmdpkit.model.showing import Field
 
     assert fit((Field("待ち行列"), Field("50 %", 1)), 14) == "待ち行列  50 %"
     assert fit((Field("待ち行列"), Field("50 %", 1)), 13) == "待ち行列"

@@ -111,7 +111,7 @@ def test_where_compiled_code_cannot_be_kept_the_command_says_so_and_works(tmp_pa
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["value"] == pytest.approx(1.5730628631)
     assert result.stderr.startswith("note: compiled code cannot be kept") and result.stderr.count("note:") == 1
-    assert not list((tmp_path / "tmp").iterdir()), "the temporary folder is removed in the end"
+    assert not list((tmp_path / "tmp").iterdir()), "nothing is left behind"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes and signals of POSIX")

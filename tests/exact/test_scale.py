@@ -14,7 +14,7 @@ from cmdpkit.exact.solver import Round, Watch, solve_fully
 from cmdpkit.exact.sources import Induction
 from cmdpkit.exact.vertex import purify, read_off
 from cmdpkit.model.decisions import Decisions, undrawn
-from cmdpkit.model.progress import Field, StatusLines
+from cmdpkit.model.showing import Field, StatusLines
 from cmdpkit.operators import steps as backward
 from cmdpkit.operators.steps import BLOCK, Steps, thread_count
 from instances import sparse, tiny
@@ -217,7 +217,7 @@ def test_progress_is_a_line_that_is_rewritten_on_a_terminal_and_removed_at_the_e
 
 
 def test_without_a_terminal_progress_is_a_line_every_ten_seconds(monkeypatch):
-    monkeypatch.setattr("cmdpkit.model.progress.BETWEEN_LINES", 10.0)
+    monkeypatch.setattr("cmdpkit.model.showing.BETWEEN_LINES", 10.0)
     lines = StatusLines(lambda: [(Field("round 2"),), (Field("more"), Field("", share=0.5), Field("of it"))])
     told = [lines.added(lines._began + seconds) for seconds in (1.0, 9.9, 10.1, 15.0, 20.0, 20.2)]
     assert told == [[], [], ["0:10, round 2", "more, of it"], [], [], ["0:20, round 2", "more, of it"]]

@@ -137,7 +137,7 @@ def test_code_with_a_function_of_the_user_is_not_kept(tmp_path, monkeypatch):
 def test_no_address_of_this_process_is_among_the_ingredients():
     """Else code would never be found on disk."""
     found = ingredients(steps.induction.plain)
-    assert "cmdpkit.operators.step.bellman" in {name for _, name, _ in found}
+    assert "cmdpkit.operators.steps.bellman" in {name for _, name, _ in found}
     assert " at 0x" not in repr(found)
 
 

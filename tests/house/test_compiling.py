@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.exact.solver import Watch
-from cmdpkit.model import progress
+from cmdpkit.model import showing
 from cmdpkit.model.code_on_disk import parts_of
 from cmdpkit.model.compiled import COMPILE_METER, CompileMeter, compiled
-from cmdpkit.model.progress import Field, StatusLines
-from cmdpkit.operators import step, steps
+from cmdpkit.model.showing import Field, StatusLines
+from cmdpkit.operators import steps
 
 
 def function(x):
@@ -72,7 +72,7 @@ def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypa
 
     assert first(80) == "0:00  solve queue"
     meter.on_start(begins(steps.flow.plain))
-    meter.on_start(begins(step.occupy.plain))
+    meter.on_start(begins(steps.occupy.plain))
     parts = len(parts_of(steps.flow.plain, ()))
     assert parts > 4
     assert first(80) == f"0:00  solve queue  compiling 2 of {parts}  (first time only)"
@@ -81,14 +81,14 @@ def test_the_first_row_says_for_how_long_and_that_something_is_compiled(monkeypa
     meter.on_end(None)
     meter.on_end(None)
     assert first(80).endswith("(first time only)"), "the next compilation usually begins at once"
-    meter._ended -= 2 * progress.SHORT_PAUSE
+    meter._ended -= 2 * showing.SHORT_PAUSE
     assert first(80) == "0:00  solve queue"
 
 
 def test_without_a_terminal_a_note_says_once_that_something_is_compiled_for_long(monkeypatch):
     meter = CompileMeter()
     monkeypatch.setattr("cmdpkit.model.compiled.COMPILE_METER", meter)
-    monkeypatch.setattr(progress, "BETWEEN_LINES", 10.0)
+    monkeypatch.setattr(showing, "BETWEEN_LINES", 10.0)
     lines = StatusLines(lambda: [(Field("solve queue"),)])
     lines.before_note = 2.0
     now = lines._began

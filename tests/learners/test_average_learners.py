@@ -16,8 +16,8 @@ from cmdpkit.learners._continuing import planned
 from cmdpkit.learners.ucrl_cmdp import optimistic_model
 from cmdpkit.operators.chains import stationary_values
 from cmdpkit.operators.row_lists import matrix_of
+from cmdpkit.simulate.meter import Walk
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.steps import Walk
 from counted import dense_moves, let_see, seen
 
 pytestmark = pytest.mark.compiled

@@ -5,7 +5,7 @@ import pytest
 
 from cmdpkit import CMDP, CmdpkitError, Learner, at_least, at_most, continue_run, envs, evaluate, learn, load, solve
 from cmdpkit.model.policy import Policy, one_hot
-from cmdpkit.operators.mixing import decompose
+from cmdpkit.operators.policies import decompose
 from cmdpkit.running.gym import GymWorld, to_gym
 from cmdpkit.running.learning import learn_many
 from cmdpkit.running.request import known_safe, safest

@@ -9,8 +9,8 @@ from cmdpkit.exact.stationary.actions import gap_table
 from cmdpkit.learners import Learner, Spec, names_for
 from cmdpkit.operators.chains import stationary_occupancy, stationary_values
 from cmdpkit.records.store import difference
+from cmdpkit.simulate.meter import StepOptimum, Walk
 from cmdpkit.simulate.random import stream
-from cmdpkit.simulate.steps import StepOptimum, Walk
 from counted import seen
 
 AVERAGE = ["machine-two", "machine", "power-queue", "flow-queue", "rover:slip=0.1", "box", "cycle-3", "two-state"]

@@ -273,7 +273,7 @@ NO_ARRAY = {
     "whole numbers that are written to a file": """
         Experiment(seeds) Run(readings) bench(seeds)""",
     "a policy, or for models by functions a solution or a function": """
-        EventModel.check_policy(policy) FactoredModel.check_policy(policy) evaluate(policy) simulate_policy(policy)""",
+        EventModel.check_policy(policy) FactoredModel.check_policy(policy) evaluate(policy)""",
     "three sizes": "Kernel.from_entries(shape) Outcomes.from_entries(shape)",
     "models by functions, whose parts tests/exact/test_large.py compares with arrays": """
         EventModel FactoredModel EventModel.state_index(x) FactoredModel.state_index(x) Part(p) Part(to)
@@ -397,9 +397,7 @@ def test_a_rule_of_every_accepted_form_means_the_same_array(seed):
         pi,
         pi.tolist(),
         lambda s, h: by_step[h][place[s]],
-        lambda h, s: by_step[h][place[s]],
         lambda s, step: by_step[step][place[s]],
-        lambda s, *, step: by_step[step][place[s]],
         lambda s, h: dict(zip(names, pi[h, place[s]], strict=True)),
         ck.Policy(pi),
         ck.Policy.of_choices(np.asfortranarray(pi.argmax(axis=-1)), _rows(pi)),

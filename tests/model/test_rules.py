@@ -46,9 +46,7 @@ def test_states_keep_the_objects_of_the_user():
     [
         lambda s: CHOICES[s],
         lambda state, bonus=3: CHOICES[state],
-        lambda h, s: CHOICES[s],
         lambda s, step: CHOICES[s],
-        lambda s, *, step: CHOICES[s],
         CHOICES,
         {str(s): a for s, a in CHOICES.items()},
         BY_HAND,
@@ -59,9 +57,7 @@ def test_states_keep_the_objects_of_the_user():
     ids=[
         "state",
         "default",
-        "h, s",
         "s, step",
-        "step by name",
         "mapping",
         "texts",
         "S A",
@@ -82,7 +78,7 @@ def test_indices_become_probabilities_by_unit_vectors(indices):
 
 
 def test_a_rule_with_steps_is_given_them_counted_from_0():
-    policy = ck.Policy.of(SHOP, lambda h, s: "wait" if h == 1 else CHOICES[s])
+    policy = ck.Policy.of(SHOP, lambda s, h: "wait" if h == 1 else CHOICES[s])
     waiting = [[0, 1, 0]] * 3
     assert policy.pi.tolist() == [BY_HAND, waiting, BY_HAND]
     assert policy.probabilities(2, ("box", 0)) == {"wait": 1.0}  # people count from 1
@@ -114,14 +110,14 @@ def test_a_csv_of_states_and_actions_is_enough(tmp_path):
     path = tmp_path / "rule.csv"
     path.write_text("action,state\nsell,\"('box', 2)\"\norder,\"('box', 0)\"\nwait,\"('box', 1)\"\n")
     expected = [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]] * 3
-    assert ck.Policy.of(SHOP, path).pi.tolist() == ck.Policy.of(SHOP, str(path)).pi.tolist() == expected
+    assert ck.read_policy(path, SHOP).pi.tolist() == ck.read_policy(str(path), SHOP).pi.tolist() == expected
     path.write_text("state,action,probability\n\"('box', 2)\",sell,1\n\"('box', 1)\",sell,0.5\n\"('box', 1)\",wait,.5\n"
                     "\"('box', 0)\",order,1\n")  # fmt: skip
-    assert ck.Policy.of(SHOP, path).pi.tolist() == [BY_HAND] * 3
-    assert ck.Policy.of(SHOP, path).states == STATES
+    assert ck.read_policy(path, SHOP).pi.tolist() == [BY_HAND] * 3
+    assert ck.read_policy(path, SHOP).states == STATES
     path.write_text("state,action\n\"('box', 2)\",sell\n\"('box', 1)\",sell\n")
     with pytest.raises(ck.CmdpkitError, match=r"rule.csv: .*there is no decision in state \"\('box', 0\)\""):
-        ck.Policy.of(SHOP, path)
+        ck.read_policy(path, SHOP)
     with pytest.raises(
         ck.CmdpkitError, match=r"rule.csv: head: there are no lines '# states = ...' above the data; give the model too"
     ):
@@ -171,7 +167,8 @@ def test_a_policy_of_more_states_is_one_for_a_smaller_model(H):
         (lambda s: {"sell": "all"}, r"a probability must be an array of numbers"),
         (lambda s: "order", r"gives action 'order' probability 1.0 at step 1 in state \('box', 2\), where it does not"),
         (lambda s, x: "sell", r"takes \(s, x\), expected a function of the state, or of the state and h"),
-        (lambda s, h=0: "sell", r"h is not an ordinary parameter"),
+        (lambda s, h=0: "sell", r"takes \(s, h=0\), expected a function of the state"),
+        (lambda h, s: "sell", r"takes \(h, s\), expected a function of the state"),
         (lambda *s: "sell", r"takes \(\*s\), expected a function of the state"),
         ({("box", 2): "sell"}, r"has no action for state \('box', 1\) \(and for 1 more\); name one for every state"),
         ({"box": "sell"}, r"unknown state 'box'; known are \('box', 2\)"),
@@ -182,7 +179,7 @@ def test_a_policy_of_more_states_is_one_for_a_smaller_model(H):
         (np.zeros((2, 2)), r"pi has shape \(2, 2\), expected \(H, S, A\) = \(3, 3, 3\), or \(S, A\)"),
         ([[1.0], [0.5, 0.5]], r"must be an array, a mapping or a function"),
         (ck.Policy.stationary(BY_HAND, ("a", "b", "c")), r"state 1 is called 'a', the model's \('box', 2\)"),
-        ("nothing.csv", r"nothing.csv"),
+        ("nothing.csv", r"the rule is 'nothing.csv'; cmdpkit.read_policy\(path, cmdp\)"),
     ],
 )  # fmt: skip
 def test_broken_rules_are_refused_with_place_value_rule_and_next_step(rule, message):
@@ -198,7 +195,7 @@ def load(path) -> SimpleNamespace:
 
 
 def test_many_decisions_at_once_follow_the_probabilities():
-    policy = ck.Policy.of(SHOP, lambda h, s: "wait" if h == 1 else CHOICES[s])
+    policy = ck.Policy.of(SHOP, lambda s, h: "wait" if h == 1 else CHOICES[s])
     n, rng = 20_000, np.random.default_rng(4)
     drawn = policy.act_many(np.tile([1, 2], n), [("box", 1)] * (2 * n), rng)
     assert set(drawn[1::2]) == {"wait"} and set(drawn[::2]) == {"sell", "wait"}

@@ -15,22 +15,32 @@ from cmdpkit.model.decisions import Decisions, of_table
 from cmdpkit.model.transitions import Kernel, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.rows import Stepped, at_most, expect, expect2, prepare, push, row_of
-from cmdpkit.operators.step import all_drawn, backup, bellman, lookahead, occupy, sweep
-from cmdpkit.operators.steps import NO_CHOICE, flow, induction, sweeps
+from cmdpkit.operators.steps import (
+    NO_CHOICE,
+    all_drawn,
+    backup,
+    bellman,
+    flow,
+    induction,
+    lookahead,
+    occupy,
+    sweep,
+    sweeps,
+)
 
 pytestmark = pytest.mark.compiled
 H, S, A, N = 3, 4, 3, 2
-
-
-@compiled
-def stepped(data, h, s, a, w):
-    return (s + np.uint64(data[w]) + a * h) % np.uint64(S)
 
 
 def dyadic(rng, parts, total=16):
     """A distribution of multiples of 1/16."""
     cuts = np.sort(rng.integers(0, total + 1, parts - 1))
     return np.diff(np.concatenate(([0], cuts, [total]))) / total
+
+
+@compiled
+def stepped(data, h, s, a, w):
+    return (s + np.uint64(data[w]) + a * h) % np.uint64(S)
 
 
 class Case:

@@ -66,12 +66,12 @@ def two_bounds(stationary: bool = False) -> ck.CMDP:
 
 @pytest.mark.parametrize("cmdp", [*EPISODIC, "noisy"])
 def test_every_model_passes_gymnasiums_own_checks_without_a_warning(cmdp):
-    check_env(to_gym(two_bounds(), noise="bernoulli") if cmdp == "noisy" else envs.build(cmdp).to_gym())
+    check_env(to_gym(two_bounds(), noise="bernoulli") if cmdp == "noisy" else to_gym(envs.build(cmdp)))
 
 
 def test_the_step_is_observed_on_request():
-    env = two_bounds().to_gym(observe_step=True)
-    plain = two_bounds().to_gym()
+    env = to_gym(two_bounds(), observe_step=True)
+    plain = to_gym(two_bounds())
     check_env(env)
     assert env.observation_space.nvec.tolist() == [5, 3]
     seen, same = [env.reset(seed=3)[0]], [plain.reset(seed=3)[0]]

@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cmdpkit import Policy, envs, simulate_policy
+from cmdpkit import Policy, envs
 from cmdpkit.simulate.distribution import play_episodes
 from cmdpkit.simulate.random import stream
 from cmdpkit.simulate.simulator import Simulator
@@ -74,10 +74,3 @@ def test_stepping_has_the_exact_mean_and_covariance_of_returns(paper, noise):
     played = play_episodes(Simulator.of(paper, noise), Policy(pi), stream(1), 100_000)
     samples = np.stack([played.reward, *played.utilities])
     assert_moments(samples, *exact_moments(paper, pi, noisy=noise == "bernoulli"))
-
-
-def test_a_policy_of_another_shape_is_refused(paper):
-    with pytest.raises(ValueError, match=r"shape \(3, 3, 2\), the model \(H, S, A\) = \(3, 3, 3\)"):
-        simulate_policy(paper, Policy(np.full((3, 3, 2), 0.5)), 5)
-    with pytest.raises(ValueError, match="the policy is a ndarray, expected a Policy"):
-        simulate_policy(paper, np.full((3, 3, 3), 1 / 3), 5)

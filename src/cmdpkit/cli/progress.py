@@ -1,4 +1,4 @@
-"""Progress of one long task or of many runs on stderr, as rows of `cmdpkit.model.progress`.
+"""Progress of one long task or of many runs on stderr, as rows of `cmdpkit.model.showing`.
 
 Nothing heavy is imported at the top, so that a command shows its first line before everything else is loaded.
 """
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from cmdpkit.model.progress import Field, Row, StatusLines, clock
+from cmdpkit.model.showing import Field, Row, StatusLines, clock
 
 if TYPE_CHECKING:
     from cmdpkit.records.record import Run

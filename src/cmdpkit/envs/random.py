@@ -133,7 +133,7 @@ def _values(kernel: Kernel, signals: FloatArray, weights: FloatArray, H: int) ->
 
 
 def _expected(kernel: Kernel, t: int, W: FloatArray) -> FloatArray:
-    """sum_s' P[t, s, a, s'] W[n, s'], [N, S, A]."""
+    """sum_s' P[t, s, a, s'] W[n, s'], [N, S, A]; the operators would round it otherwise, and change fingerprints."""
     S, A = kernel.S, kernel.A
     here = slice(kernel.entries(t, 0, 0).start, kernel.entries(t, S - 1, A - 1).stop)
     lengths = kernel.lengths.reshape(kernel.T, S * A)[t]

@@ -35,8 +35,7 @@ from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, 
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.rows import expect, prepare, row_of
-from cmdpkit.operators.step import all_drawn, occupy
-from cmdpkit.operators.steps import NO_CHOICE, flow, induction
+from cmdpkit.operators.steps import NO_CHOICE, all_drawn, flow, induction, occupy
 
 
 class Known(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,10 +19,10 @@ from cmdpkit.estimate.log_certificate import certified
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
 from cmdpkit.io.formats.document import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
+from cmdpkit.io.policies import read_policy
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint, checked_range
-from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.constraints import Constraint, Criterion, checked_range, criterion_of
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -134,7 +135,7 @@ class Estimate(Shown):
         """The totals that a policy would have had, each with an interval of this confidence.
 
         The policy may be any that was fixed without looking at this log, also one that the log never followed. It is a
-        `Policy`, or whatever `Policy.of` makes one of: a function, a mapping, an array or a file.
+        `Policy`, or whatever `Policy.of` makes one of (a function, a mapping or an array), or the path of its file.
         """
         check_confidence(confidence)
         totals, unknown = Fitted(self.log, self.T).totals(self._policy(policy).pi)
@@ -167,7 +168,8 @@ class Estimate(Shown):
             given = {**{self.log.states[s]: self.log.action_names[0] for s in np.flatnonzero(over)}, **given}
         elif callable(given) and not isinstance(given, Policy):
             allowed[:, over, 1:] = False
-        return Policy.of(self.cmdp.reformulated(allowed=allowed), given)
+        cmdp = self.cmdp.reformulated(allowed=allowed)
+        return read_policy(given, cmdp) if isinstance(given, (str, os.PathLike)) else Policy.of(cmdp, given)
 
     def solve(self, confidence: float = 0.95, *, forecast: bool = True) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.

@@ -14,8 +14,7 @@ import numpy as np
 
 from cmdpkit.errors import quoted, shown
 from cmdpkit.io.logs import Recorded
-from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.criterion import Criterion
+from cmdpkit.model.constraints import Constraint, Criterion
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.validate import Name
 

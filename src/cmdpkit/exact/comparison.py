@@ -11,7 +11,6 @@ costs, and a policy that costs nothing and meets its bounds, those that have a p
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,8 +30,7 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import Name, is_int
 from cmdpkit.operators.chains import stationary_action_values
-from cmdpkit.operators.mixing import markov
-from cmdpkit.operators.policies import action_values, evaluate, occupancy, reach
+from cmdpkit.operators.policies import action_values, evaluate, markov, occupancy, reach
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +86,7 @@ def compare_policies(cmdp: CMDP, policies: Any) -> PolicyComparison:
     ----------
     cmdp : the model
     policies : {name: policy}, or a single policy. A policy is a `Policy`, or whatever `Policy.of` makes one of: a
-        function of the state (and the step), a mapping, an array or a file. A `Mixture` is compared too; its decisions
+        function of the state (and the step), a mapping or an array. A `Mixture` is compared too; its decisions
         are those of the single policy that goes where the mixture goes.
 
     >>> import cmdpkit as ck
@@ -119,7 +117,7 @@ def compare_policies(cmdp: CMDP, policies: Any) -> PolicyComparison:
 
 def _named(cmdp: CMDP, given: Any) -> dict[str, Policy | Mixture]:
     """The policies by name; a single one is called by the name of its function, or "policy"."""
-    if isinstance(given, (Policy, Mixture, str, os.PathLike)) or callable(given):
+    if isinstance(given, (Policy, Mixture)) or callable(given):
         name = getattr(given, "__name__", "policy")
         given = {"policy" if name == "<lambda>" else name: given}
     if not isinstance(given, Mapping) or not given:

@@ -30,7 +30,7 @@ from cmdpkit.model.compiled import COMPILE_METER
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
-from cmdpkit.model.progress import ProgressLine
+from cmdpkit.model.showing import ProgressLine
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.policies import evaluate
 from cmdpkit.operators.steps import Threads

@@ -23,7 +23,7 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.rows import push, row_of
-from cmdpkit.operators.step import occupy
+from cmdpkit.operators.steps import occupy
 
 if TYPE_CHECKING:
     from cmdpkit.exact.sources import Induction  # which itself needs `purify` from here

@@ -16,14 +16,12 @@ from cmdpkit.io.formats.document import names_entry
 from cmdpkit.io.formats.npz import check_names, read_npz, write_npz
 from cmdpkit.io.formats.sheet import Sheet, csv_cell, csv_top, parse_csv, rule_of, sums_of
 from cmdpkit.io.formats.source import Located, Mistakes, json_pieces, parse_json, read_text, reading, suffix_of
-from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import all_rows, drawn_at
 from cmdpkit.model.fits import forced
 from cmdpkit.model.policy import MadeFor, Policy
-from cmdpkit.model.read_dynamics import warn
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.validate import MAX_HORIZON, Positions
+from cmdpkit.model.validate import MAX_HORIZON, Positions, warn
 
 if TYPE_CHECKING:
     from cmdpkit.exact.solver import Solution
@@ -294,7 +292,3 @@ def _count(policy: Policy) -> int:
     H, S, _ = policy.shape
     T, m = len(policy.decisions.choice), len(policy.decisions.s)
     return (T * S - m + int(np.count_nonzero(policy.decisions.p))) * H // T
-
-
-showing.read_policy.register(str, read_policy)
-showing.read_policy.register(os.PathLike, read_policy)

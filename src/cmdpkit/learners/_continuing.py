@@ -26,10 +26,10 @@ from cmdpkit.learners.params import NEVER, Returns, Spec, check_walk
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import long_run_shares
+from cmdpkit.simulate.meter import Walk, advance
+from cmdpkit.simulate.meter import count_step as meter_step
 from cmdpkit.simulate.random import Stream, draw
 from cmdpkit.simulate.simulator import reset
-from cmdpkit.simulate.steps import Walk, advance
-from cmdpkit.simulate.steps import count_step as meter_step
 
 # -- Plans.
 

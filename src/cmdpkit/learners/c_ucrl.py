@@ -63,7 +63,7 @@ class CUCRL(Player):
 
     >>> import cmdpkit as ck
     >>> from cmdpkit.simulate.random import stream
-    >>> from cmdpkit.simulate.steps import Walk
+    >>> from cmdpkit.simulate.meter import Walk
     >>> cmdp = ck.load("machine-two")
     >>> learner = CUCRL(Spec.of(cmdp, K=1000))
     >>> returns = learner.walk(Walk.of(cmdp), stream(1), 1000)

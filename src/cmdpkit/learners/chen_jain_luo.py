@@ -105,7 +105,7 @@ class ChenJainLuo(Player):
 
     >>> import cmdpkit as ck
     >>> from cmdpkit.simulate.random import stream
-    >>> from cmdpkit.simulate.steps import Walk
+    >>> from cmdpkit.simulate.meter import Walk
     >>> cmdp = ck.load("machine-two")
     >>> learner = ChenJainLuo(Spec.of(cmdp, K=10_000))
     >>> returns = learner.walk(Walk.of(cmdp), stream(1), 10_000)

@@ -30,10 +30,9 @@ from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import Params, Preset, Returns, Source, Spec, check_walk, chosen
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.simulate.meter import Meter, PolicyTable, collect, watch
+from cmdpkit.simulate.meter import Meter, PolicyTable, Walk, advance, collect, count_step, watch
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
-from cmdpkit.simulate.steps import Walk, advance, count_step
 
 State = Mapping[str, NDArray[Any]]  # arrays by name, as a checkpoint keeps them
 PLAIN = (bool, int, float, str, np.generic)

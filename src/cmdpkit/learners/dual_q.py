@@ -43,7 +43,7 @@ from cmdpkit.learners._q_learning import (
 from cmdpkit.learners.params import above_zero, ruled
 from cmdpkit.model.compiled import ONE, ZERO
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.operators.mixing import conditional
+from cmdpkit.operators.policies import conditional
 from cmdpkit.simulate.meter import ExploringPolicy, watch
 from cmdpkit.simulate.random import Stream, uniform
 

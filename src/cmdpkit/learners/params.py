@@ -21,9 +21,8 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import MIN_DELTA, check_length, index_of, is_int
-from cmdpkit.simulate.meter import Meter
+from cmdpkit.simulate.meter import Meter, Walk
 from cmdpkit.simulate.simulator import Noise, Simulator
-from cmdpkit.simulate.steps import Walk
 
 NEVER = 2**62  # a number of visits or steps that no run reaches
 

@@ -42,10 +42,10 @@ from cmdpkit.learners._q_learning import numbers_of
 from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, check_walk, ruled
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.mixing import conditional
+from cmdpkit.operators.policies import conditional
+from cmdpkit.simulate.meter import Walk, advance, count_step
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import reset
-from cmdpkit.simulate.steps import Walk, advance, count_step
 
 STEPS, LEFT, PENDING = 0, 1, 2  # entries of `TripleQALearned.clock`
 

@@ -52,7 +52,7 @@ from cmdpkit.operators.chain_systems import DAMPING
 from cmdpkit.operators.chains import Chain, closed_classes, within
 from cmdpkit.operators.row_lists import rows_of
 from cmdpkit.operators.rows import prepare, push, row_of
-from cmdpkit.operators.step import bellman
+from cmdpkit.operators.steps import bellman
 from cmdpkit.simulate.random import Stream
 
 

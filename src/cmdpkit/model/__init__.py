@@ -10,6 +10,6 @@ unit interval and back. All transitions are stored in one form, the sparse rows 
 Other rooms may import the classes and functions of `cmdp`, `constraints`, `transitions` and `policy`, the
 checks of `validate` (names, whole numbers, shapes), the decorators of all compiled code (`compiled`), and the
 tolerances that separate rounding from meaning (`tolerances`). This room imports `errors` alone. What a model or
-a policy does through a later room (`to_gym`, reading a policy from a file, printing and plotting) is declared in
+a policy does through a later room (printing and plotting) is declared in
 `showing`, where the later room registers itself.
 """

@@ -1,7 +1,7 @@
 """The constrained Markov decision process: what can be decided, what is earned, and what must stay within bounds.
 
 Maximise E[sum_h r] subject to E[sum_h g_n] >= rho_n for n = 1..N over H steps, or the same for discounted totals,
-long-run averages or totals until absorption (see `criterion`). A `Constraint` keeps the user's words
+long-run averages or totals until absorption (see `Criterion`). A `Constraint` keeps the user's words
 (name, at least or at most, bound); inside, an "at most" cost is the utility -cost with threshold -bound, so that every
 algorithm sees one form only. Arrays are copied in, checked, and read-only from then on.
 """
@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model import showing
 from cmdpkit.model.compiled import readonly
-from cmdpkit.model.constraints import Constraint, read_constraints, scale_of, signal_names
+from cmdpkit.model.constraints import Constraint, Criterion, criterion_of, read_constraints, scale_of, signal_names
 from cmdpkit.model.constraints import Scale as Scale
-from cmdpkit.model.criterion import Criterion, criterion_of
 from cmdpkit.model.outcomes import Outcomes, exactly_known
-from cmdpkit.model.read_dynamics import corrected_rows, read_start, read_transitions, report_correction
 from cmdpkit.model.showing import Grid as Grid
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, Compact, FloatArray, Kernel, Rows, Signals
@@ -33,20 +31,21 @@ from cmdpkit.model.validate import (
     Positions,
     Renamed,
     action_mask,
+    corrected_rows,
     frozen,
     index_of,
     masked,
     names_of,
     read_signal,
+    read_start,
+    read_transitions,
+    report_correction,
     table,
-    without_forbidden,
     written_name,
 )
 
 if TYPE_CHECKING:
     import gymnasium
-
-    from cmdpkit.model.from_functions import Explored
 
 
 class CMDP(Shown):
@@ -66,8 +65,7 @@ class CMDP(Shown):
     horizon : H, needed when nothing given depends on the step and there is no discount or criterion
     discount : a number between 0 and 1 instead of a horizon: values are sums of discount**t times the signal of step t
     criterion : "average" (long-run mean per step) or "total" (until absorption) instead of a horizon
-    actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored. A reward of
-        -inf has the same effect, with an `InputWarning`.
+    actions : bool [S, A] or [H, S, A], which actions exist; everything stored at the others is ignored
     constraints : `at_least` / `at_most` with names and bounds, carrying their signal arrays unless ``g`` does
     states, action_names : names; by default they count from 1
     exact : whether ``r`` and the signals are the exact signals of a step, and not only their means: True, or the names
@@ -138,7 +136,6 @@ class CMDP(Shown):
         if not isinstance(P, Kernel) and np.ndim(P) == 4 and {horizon, discount, criterion} == {None}:
             horizon = len(P)
         judged = criterion_of(horizon, discount, criterion, lengths)
-        allowed, notes = without_forbidden(r, allowed)
         ends: Any = [[x, x] for x in (r, *signals)]
         if outcomes is not None:
             outcomes = outcomes.masked(allowed)
@@ -180,7 +177,7 @@ class CMDP(Shown):
         for utility, c, x in zip(stacked, constraints, signals, strict=True):
             utility[...] = c.sign * x
         mu, moved = read_start(mu, self.states, self.state_index, renormalise=renormalise)
-        vars(self).update(kernel=kernel, mu=frozen(mu), notes=notes)
+        vars(self).update(kernel=kernel, mu=frozen(mu), notes=())
         self._set_arrays(frozen(r), frozen(stacked), frozen(allowed))
         report_correction(self, max(correction, moved))
 
@@ -389,7 +386,6 @@ class CMDP(Shown):
         renormalise: bool = False,
         max_states: int = 1_000_000,
         grid: Grid | None = None,
-        progress: bool | Callable[[Explored], object] | None = None,
     ) -> CMDP:
         """A CMDP from Python functions of the state and the action, in this order.
 
@@ -403,15 +399,14 @@ class CMDP(Shown):
         horizon : number of steps; exactly one of horizon, discount and criterion is given
         discount : a number between 0 and 1 in place of the horizon, as for `CMDP`; no function may take h then
         criterion : "average" or "total" in place of the horizon, likewise
-        actions : the actions, or a function from a state (and ``h``, if they depend on the step) to those that exist
+        actions : the actions, or a function from a state to those that exist; `restrict` leaves some out at some steps
         step : function of (state, action) or (state, action, h) that returns the next states, best as a mapping
             {next state: probability}; a list [(probability, next state), ...] is taken where it cannot be misread
         reward : function of (state, action), (state, action, h), (state, action, s_next) or all four that returns the
             reward, or its mean for what it is given; with ``s_next``, the rewards of all next states are kept
         outcome : in place of step, reward and the constraints' functions, for rewards and signals that vary without the
             state: function of (state, action) or (state, action, h) that returns all outcomes of a step, as a
-            list [(probability, next state, reward, {constraint: signal}), ...], or as a mapping
-            {(next state, reward, signal, ...): probability} with the signals in the order of the constraints
+            list [(probability, next state, reward, {constraint: signal}), ...]
         constraints : `at_least` and `at_most`, each with a function like ``reward`` as its signal
         states : all states, in order; without it, those that can be reached (within the horizon, if there is one) are
             explored. States met only after the last step are kept, with a self-loop that is never used.
@@ -420,7 +415,6 @@ class CMDP(Shown):
         renormalise : divide probabilities by their sum instead of refusing those that do not sum to 1
         max_states : raise an error if more states than this can be reached
         grid : how to draw the states as cells of a board
-        progress : True to write to standard error how far a long exploration has come, or a function that receives it
 
         >>> from cmdpkit import at_most
         >>> cmdp = CMDP.from_function(
@@ -438,13 +432,7 @@ class CMDP(Shown):
 
         judged = {"horizon": horizon, "discount": discount, "criterion": criterion}
         given = (step, reward, outcome, constraints, states, exact, renormalise, max_states)
-        return build(Description(start, judged, actions, *given, grid, progress))
-
-    def to_gym(
-        self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False
-    ) -> gymnasium.Env[Any, Any]:
-        """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
-        return showing.to_gym(self, noise, observe_step=observe_step)
+        return build(Description(start, judged, actions, *given, grid))
 
     # -- for people and for records --------------------------------------------------------------------------
 
@@ -501,3 +489,9 @@ class CMDP(Shown):
         if a is not None and not isinstance(self.action_names, range):
             named.append(f"action {quoted(self.action_names[a])}")
         return f"[{', '.join(parts)}]" + (f" ({', '.join(named)})" if named else "")
+
+    def to_gym(
+        self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False
+    ) -> gymnasium.Env[Any, Any]:
+        """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
+        return showing.to_gym(self, noise, observe_step=observe_step)

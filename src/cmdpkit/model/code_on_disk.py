@@ -6,16 +6,12 @@ one of them has changed, in whatever file, the code is compiled again and writte
 deleted, and nothing grows.
 
 The files are in `__pycache__` of the package, or in the user's cache folder, or in the folder NUMBA_CACHE_DIR if that
-is set. Where nothing can be written (a read-only installation, a user without a home folder), they are in a temporary
-folder as long as the process lives.
+is set. Where nothing can be written (a read-only installation, a user without a home folder), nothing is kept.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
-import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -35,7 +31,6 @@ from numba.core.sigutils import normalize_signature
 from numba.misc.appdirs import AppDirs
 
 from cmdpkit import __version__
-from cmdpkit.errors import CmdpkitError
 
 PACKAGE = Path(__file__).parents[1]
 CODE = "code"  # under which name a file of Numba holds the only code in it, with the names of the functions it is of
@@ -83,8 +78,9 @@ class CodeOnDisk(NullCache):
             return False
 
     def _file(self, kinds: tuple[Any, ...]) -> Any:
-        """The file for arguments of these types; None if there is a function of the user among them."""
-        if any(isinstance(kind, types.Dispatcher) for kind in _all_types(kinds)):
+        """The file for arguments of these types; None if there is no folder, or a function of the user among them."""
+        folder = cache_folder()
+        if folder is None or any(isinstance(kind, types.Dispatcher) for kind in _all_types(kinds)):
             return None
         made_of = ingredients(self._function, kinds)
         parts = [cell.cell_contents for cell in self._function.__closure__ or ()]
@@ -97,9 +93,7 @@ class CodeOnDisk(NullCache):
         )
         name = f"{self._function.__module__}.{self._function.__qualname__}".replace("<locals>.", "")
         python = f"py{sys.version_info.major}{sys.version_info.minor}"
-        return IndexDataCacheFile(
-            str(cache_folder()), f"{name}-{_digest(key)}.{python}", _digest((__version__, made_of))
-        )
+        return IndexDataCacheFile(str(folder), f"{name}-{_digest(key)}.{python}", _digest((__version__, made_of)))
 
 
 def _digest(thing: Any) -> str:
@@ -176,13 +170,13 @@ def instructions(code: CodeType) -> tuple[Any, ...]:
     return code.co_code, code.co_names, code.co_varnames, constants
 
 
-def cache_folder() -> Path:
-    """The folder of this installation for compiled code: the first one that can be written."""
+def cache_folder() -> Path | None:
+    """The folder of this installation for compiled code: the first one that can be written, if there is any."""
     return _writable_folder(config.CACHE_DIR)  # type: ignore[attr-defined]
 
 
 @cache
-def _writable_folder(asked: str) -> Path:
+def _writable_folder(asked: str) -> Path | None:
     here = f"cmdpkit-{_digest(str(PACKAGE))}"  # no other installation writes there
     for folder in (
         *([Path(asked) / here] if asked else []),
@@ -195,23 +189,9 @@ def _writable_folder(asked: str) -> Path:
             return folder
         except OSError:
             pass
-    return _folder_of_this_process()
-
-
-@cache
-def _folder_of_this_process() -> Path:
-    """A temporary folder, for this process and those that it starts."""
-    try:
-        folder = tempfile.mkdtemp(prefix="cmdpkit-")  # readable for this user only: what is in it is executed
-    except OSError as error:
-        raise CmdpkitError(
-            f"there is no writable folder for compiled code ({error}); set NUMBA_CACHE_DIR to one"
-        ) from None
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["NUMBA_CACHE_DIR"] = folder  # for processes that this one starts
     print(
         "note: compiled code cannot be kept, as neither the folder of cmdpkit nor your cache folder can be written; "
-        "every command compiles again. Set NUMBA_CACHE_DIR to a folder of your own to keep it.",
+        "every process compiles again. Set NUMBA_CACHE_DIR to a folder of your own to keep it.",
         file=sys.stderr,
     )
-    return Path(folder)
+    return None

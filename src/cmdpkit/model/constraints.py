@@ -1,16 +1,116 @@
-"""Constraints as users state them, and `Scale`, which maps signals and totals to the unit interval and back."""
+"""What a policy is judged by, and what it must keep to: the criterion, and constraints as users state them.
+
+The criterion is the total over H steps, the discounted total, the long-run average, or the total until absorption.
+`Scale` maps signals and totals to the unit interval and back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.model.validate import Renamed, numbers, table
+from cmdpkit.model.validate import Renamed, horizon_of, numbers, table
+
+# -- criterion ---------------------------------------------------------------------------------------------------------
+
+Kind = Literal["finite", "discounted", "average", "total"]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """How rewards and signals of single steps become the value of a policy.
+
+    "finite": the expected total over `horizon` steps. "discounted": the expected sum of discount^t times the signal of
+    step t = 0, 1, ... "average": the long-run mean per step. "total": the expected total until absorption.
+    """
+
+    kind: Kind  # which of the four it is
+    horizon: int | None = None  # number of steps, of "finite"
+    discount: float | None = None  # weight of a step relative to the one before, of "discounted"
+
+    stationary = Renamed("not has_horizon")
+    steps = Renamed("steps_in_value")
+
+    @property
+    def has_horizon(self) -> bool:
+        """Whether values count a given number of steps; otherwise one decision per state is enough."""
+        return self.kind == "finite"
+
+    @property
+    def steps_in_value(self) -> float | None:
+        """How many steps a value counts: a bound per step is multiplied by it. None for totals, where it varies."""
+        if self.kind == "finite":
+            return float(self.horizon or 0)
+        if self.kind == "discounted":
+            return 1.0 / (1.0 - float(self.discount or 0.0))
+        return 1.0 if self.kind == "average" else None
+
+    @property
+    def in_words(self) -> str:
+        """What values are, for a sentence."""
+        words = {"finite": "totals over {0.horizon} steps", "discounted": "totals discounted by {0.discount:g}"}
+        words |= {"average": "long-run averages", "total": "totals until absorption"}
+        return words[self.kind].format(self)
+
+    def __str__(self) -> str:
+        if self.kind == "finite":
+            return f"H={self.horizon}"
+        return f"discount={self.discount:g}" if self.kind == "discounted" else self.kind
+
+
+def criterion_of(horizon: Any, discount: Any, criterion: Any, lengths: Mapping[str, int]) -> Criterion:
+    """The one criterion that is given; `lengths` are the steps that each array of the model tells apart."""
+    given = {"horizon": horizon, "discount": discount, "criterion": criterion}
+    named = [f"{key} = {quoted(x)}" for key, x in given.items() if x is not None]
+    if len(named) > 1:
+        raise CmdpkitError(
+            f"{' and '.join(named)} are given, expected exactly one of horizon, discount and criterion; leave the "
+            "others out"
+        )
+    if discount is not None:
+        judged = Criterion("discounted", None, checked_discount(discount))
+    elif criterion is not None:
+        judged = Criterion(checked_name(criterion))
+    else:
+        return Criterion("finite", horizon_of(horizon, **lengths))
+    for what, steps in lengths.items():
+        if steps != 1:
+            raise CmdpkitError(
+                f"{what} has {steps} steps, but the criterion is {judged}, where nothing may depend on the step; make "
+                "the step a part of the state, or give a horizon"
+            )
+    return judged
+
+
+def checked_name(criterion: Any) -> Literal["average", "total"]:
+    """The name of a criterion that needs no number."""
+    if criterion not in ("average", "total"):
+        raise CmdpkitError(
+            f"criterion is {quoted(criterion)}, expected 'average' or 'total' (or give a horizon or a discount instead)"
+        )
+    return cast(Literal["average", "total"], criterion)
+
+
+def checked_discount(discount: Any) -> float:
+    """The discount as a number strictly between 0 and 1."""
+    try:
+        number = float("nan") if isinstance(discount, (bool, str, bytes)) else float(discount)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not 0.0 < number < 1.0:
+        raise CmdpkitError(
+            f"discount is {quoted(discount)}, expected a number above 0 and below 1 "
+            "(criterion='average' for no discount)"
+        )
+    return number
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
 
 Sense = Literal["at_least", "at_most"]
 SENSES: dict[str, Sense] = {  # every way in which a sense may be written
@@ -42,9 +142,7 @@ class Constraint:
     bound: float  # in the user's unit, which is per step if ``per_step``
     signal: Any = field(default=None, compare=False, repr=False)  # what is added up
     per_step: bool = False  # whether the bound is per step
-    steps_in_value: float | None = field(
-        default=None, compare=False
-    )  # how many steps a value counts, where a model says so
+    steps_in_value: float | None = field(default=None, compare=False)  # how many steps a value counts, from a model
     range: tuple[float, float] | None = field(default=None, compare=False)  # declared range of the signal
 
     total = Renamed("bound_on_total")
@@ -105,13 +203,12 @@ class Constraint:
             return self
         low, high = self.range
         for signal in ends:
-            outside = np.argwhere(((signal < low) | (signal > high)) & allowed)
-            if len(outside):
-                place = tuple(int(i) for i in outside[0])
-                x = np.broadcast_to(signal, np.broadcast_shapes(signal.shape, allowed.shape))[place]
+            outside = ((signal < low) | (signal > high)) & allowed
+            if outside.any():
+                x, place = np.broadcast_to(signal, outside.shape)[outside][0], np.argwhere(outside)[0].tolist()
                 raise CmdpkitError(
-                    f"signal of {quoted(self.name)} is {x:g} at [h, s, a] = {list(place)}, outside of its declared "
-                    f"range {low:g} to {high:g}; correct one of them"
+                    f"signal of {quoted(self.name)} is {x:g} at [h, s, a] = {place}, outside of its declared range "
+                    f"{low:g} to {high:g}; correct one of them"
                 )
         return replace(self, range=None)
 

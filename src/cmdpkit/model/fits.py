@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.decisions import Decisions, forbidden, of_rows, of_table, rearranged
-from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.signatures import read_state_function
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import IntArray
@@ -49,11 +48,8 @@ def in_order(cmdp: CMDP, policy: Policy) -> Decisions:
     actions = _places(policy.action_names, cmdp.action_names) if A == cmdp.A else None
     if states is None and actions is None:
         return policy.decisions
-    return rearranged(
-        policy.decisions,
-        np.arange(S) if states is None else states,
-        np.arange(A) if actions is None else actions,
-    )
+    kept = np.arange(S) if states is None else states
+    return rearranged(policy.decisions, kept, np.arange(A) if actions is None else actions)
 
 
 def lacking(cmdp: CMDP, policy: Policy) -> list[Name]:
@@ -71,41 +67,35 @@ def _places(own: Sequence[Name], model: Sequence[Name]) -> IntArray | None:
     return None if (found < 0).any() else found
 
 
-def _no_policy(given: Any) -> str:
-    """What to do with something that is no policy."""
-    if hasattr(given, "policies"):
-        step = "cmdpkit.markov(cmdp, mixture) is one with the same totals, and mixture.policies are its parts"
-    elif hasattr(given, "policy"):
-        step = "it is in the attribute policy of what you gave"
-    else:
-        step = "Policy.of(cmdp, rule) makes one of a function, a mapping, an array or a file"
-    return f"the policy is a {type(given).__name__}, expected a Policy; {step}"
+def _no_policy(given: Any) -> CmdpkitError:
+    """The error about something that is no policy."""
+    return CmdpkitError(
+        f"the policy is a {type(given).__name__}, expected a Policy: Policy.of(cmdp, rule) makes one of a function, a "
+        "mapping or an array, cmdpkit.read_policy(path, cmdp) of a file, and cmdpkit.markov(cmdp, mixture) of a "
+        "mixture; that of a solution is in its attribute policy"
+    )
 
 
 def check_policy(given: Any) -> None:
     """Raise CmdpkitError unless this is a policy."""
     if not hasattr(given, "is_stationary"):
-        raise CmdpkitError(_no_policy(given))
+        raise _no_policy(given)
 
 
 def check_mixture(given: Any) -> None:
     """Raise CmdpkitError if something that is no policy is no mixture either."""
     if not hasattr(given, "policies"):
-        raise CmdpkitError(_no_policy(given))
+        raise _no_policy(given)
 
 
 def check_model(cmdp: Any) -> None:
     """Raise CmdpkitError unless this is a model."""
-    if isinstance(cmdp, CMDP):
-        return
-    step = "CMDP(...) and CMDP.from_function(...) make one"
-    if isinstance(cmdp, (str, os.PathLike)):
-        step = f"cmdpkit.load({str(cmdp)!r}) makes one of an environment or a file"
-    elif isinstance(cmdp, FunctionModel):
-        step = "this needs arrays, which model.arrays() makes of a model by functions that is small enough"
-    elif hasattr(cmdp, "cmdp"):
-        step = "it is in the attribute cmdp of what you gave"
-    raise CmdpkitError(f"the model is {quoted(cmdp)}, expected a CMDP; {step}")
+    if not isinstance(cmdp, CMDP):
+        raise CmdpkitError(
+            f"the model is {quoted(cmdp)}, expected a CMDP: cmdpkit.load(name) makes one of an environment or a file, "
+            "and model.arrays() of a model by functions that is small enough; that of an estimate is in its attribute "
+            "cmdp"
+        )
 
 
 def check_fits(cmdp: CMDP, policy: Policy) -> None:
@@ -149,6 +139,8 @@ def decisions_of(cmdp: CMDP, rule: Any) -> tuple[Decisions, int]:
         return _of_mapping(cmdp, rule), cmdp.n_steps
     if callable(rule):
         return _of_function(cmdp, rule), cmdp.n_steps
+    if isinstance(rule, (str, os.PathLike)):
+        raise CmdpkitError(f"the rule is {quoted(str(rule))}; cmdpkit.read_policy(path, cmdp) reads a policy of a file")
     return _of_array(cmdp, rule)
 
 

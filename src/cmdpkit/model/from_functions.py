@@ -10,17 +10,14 @@ import math
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted, shown
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.constraints import Constraint, listed, signal_names
-from cmdpkit.model.criterion import Criterion, criterion_of
+from cmdpkit.model.constraints import Constraint, Criterion, criterion_of, listed, signal_names
 from cmdpkit.model.outcomes import Outcomes, exactly_known
-from cmdpkit.model.progress import ProgressLine
-from cmdpkit.model.read_dynamics import read_start, report_correction
 from cmdpkit.model.signatures import (
     Function,
     OutcomeRows,
@@ -32,28 +29,10 @@ from cmdpkit.model.signatures import (
     read_state_function,
 )
 from cmdpkit.model.transitions import FloatArray, Kernel
-from cmdpkit.model.validate import is_hashable
-
-# -- progress of exploration ------------------------------------------------------------------------------------------
-
-EVERY = 0.5  # seconds between two reports; the last one is left out if there was none before
-
-
-class Explored(NamedTuple):
-    """How far the exploration of a model has come."""
-
-    states: int  # met so far
-    asked: int  # those whose actions were asked about
-    transitions: int  # found so far
-
-    def __str__(self) -> str:
-        waiting = self.states - self.asked
-        return f"explored {self.asked:,} states and {self.transitions:,} transitions, {waiting:,} states to go"
-
+from cmdpkit.model.validate import is_hashable, read_start, report_correction
 
 State = Hashable
 Action = Hashable
-BETWEEN_REPORTS = 256  # states
 
 
 @dataclass(frozen=True)
@@ -72,7 +51,6 @@ class Description:
     renormalise: bool
     max_states: int
     grid: Grid | None
-    progress: bool | Callable[[Explored], object] | None = None
 
 
 def build(described: Description) -> CMDP:
@@ -84,11 +62,7 @@ def build(described: Description) -> CMDP:
     judged = criterion_of(**described.judged, lengths={"P": 1})
     explored = _Exploration(described, constraints, judged)
     initial = _initial(described)
-    try:
-        explored.explore(initial)
-        explored.report.tell(explored.so_far(), last=True)
-    finally:
-        explored.report.close()
+    explored.explore(initial)
     mu = np.zeros(len(explored.index))
     for s, p in initial.items():
         mu[explored.index[s]] = p
@@ -168,12 +142,13 @@ class _Exploration:
         self.varies = any(self.drawn)  # whether the signals of every entry are kept, and not of every pair
         self.kept = max(self.T, *self.steps, 1) if self.varies else self.T  # steps whose rows are kept
         self.actions: Callable[[State, int], Iterable[Action]] | None = None
-        self.open_steps = 1  # for how many steps the available actions are told apart
         if callable(described.actions):
             self.actions, step = read_state_function("actions", described.actions)
-            if step and not judged.has_horizon:
-                raise _no_steps("actions", judged)
-            self.open_steps = every_step if step else 1
+            if step is not None:
+                raise CmdpkitError(
+                    f"the function actions takes {step}, the step, expected a function of the state alone; "
+                    "restrict(mask) of the model, with a mask [H, S, A], leaves out actions at some steps"
+                )
         self.fixed = [] if callable(described.actions) else _different("actions", "an action", described.actions)
         if not self.fixed and self.actions is None:
             raise CmdpkitError("there are no actions, expected at least one: actions=[...]")
@@ -182,13 +157,11 @@ class _Exploration:
         self.index: dict[State, int] = {s: i for i, s in enumerate(self.listed or [])}
         self.met: list[State] = []  # states in the order in which they were reached, unless the user listed them
         self.states, self.taken = array("q"), array("q")  # every pair for which the functions were called
-        self.open = bytearray()  # for every pair 1 or H numbers: whether the action exists there at that step
         self.sizes = array("q")  # number of entries in each row; every pair has one row or H rows
         self.nexts = array("q")  # next state of every transition
         self.prob = array("d")  # probability of every transition
         self.values = [array("d") for _ in self.signals]  # of every signal, for every pair 1 or H numbers
         self.outcomes = array("d")  # or else reward and signals of every entry
-        self.report = ProgressLine(described.progress, "what was explored", EVERY)
 
     def explore(self, initial: Mapping[State, float]) -> None:
         """Ask about all listed states, or about those that can be met before the last step if there is one."""
@@ -211,56 +184,29 @@ class _Exploration:
         self._close(self.met[first:])
 
     def _ask(self, states: list[State]) -> None:
-        everywhere = dict.fromkeys(self.fixed, b"\1")
-        for n, s in enumerate(states):
-            if n % BETWEEN_REPORTS == 0:
-                self.report.tell(self.so_far(n - len(states)))
-            for a, when in (everywhere or self._available(s)).items():
-                # The functions are not asked about steps at which the action does not exist.
-                rows = [
-                    self.successors(s, a, h) if self.T == 1 or when[h % len(when)] else self._unused(s)
-                    for h in range(self.T)
-                ]
+        for s in states:
+            for a in self.fixed or self._available(s):
+                rows = [self.successors(s, a, h) for h in range(self.T)]
                 signals = [
-                    [
-                        _signal(f, s, a, h, rows[h % self.T]) if steps == 1 or when[h % len(when)] else 0.0
-                        for h in range(steps)
-                    ]
+                    [_signal(f, s, a, h, rows[h % self.T]) for h in range(steps)]
                     for f, steps in zip(self.signals, self.steps, strict=True)
                 ]
-                self._keep(s, a, when, rows, signals)
+                self._keep(s, a, rows, signals)
 
-    def so_far(self, waiting: int = 0) -> Explored:
-        """How far it has come, if this number of states met (a negative number) have not been asked about."""
-        return Explored(len(self.index), len(self.index) + waiting, len(self.nexts))
+    def _available(self, s: State) -> list[Action]:
+        """The actions that exist in a state."""
+        available = _different(f"actions({quoted(s)})", "an action", self.actions(s, 0))  # type: ignore[misc]
+        if not available:
+            raise CmdpkitError(f"state {quoted(s)} has no actions; give it at least one (for example a self-loop)")
+        return available
 
-    def _available(self, s: State) -> dict[Action, bytes]:
-        """The actions that exist in a state at some step, each with 1 or 0 for every step that is told apart."""
-        found: dict[Action, bytearray] = {}
-        for h in range(self.open_steps):
-            at = f", {h}" if self.open_steps > 1 else ""
-            available = _different(f"actions({quoted(s)}{at})", "an action", self.actions(s, h))  # type: ignore[misc]
-            if not available:
-                when = f" at step h = {h}" if at else ""
-                raise CmdpkitError(
-                    f"state {quoted(s)} has no actions{when}; give it at least one (for example a self-loop)"
-                )
-            for a in available:
-                found.setdefault(a, bytearray(self.open_steps))[h] = 1
-        return {a: bytes(when) for a, when in found.items()}
-
-    def _unused(self, s: State) -> Row:
-        """A row for a step at which it is never used."""
-        return {s if self.signals else (s, (0.0,) * len(self.drawn)): 1.0}
-
-    def _keep(self, s: State, a: Action, when: bytes, rows: list[Row], signals: list[list[Any]]) -> None:
+    def _keep(self, s: State, a: Action, rows: list[Row], signals: list[list[Any]]) -> None:
         """Keep rows and signals of a pair, each for all steps or for every step, and number new next states.
 
         A signal at a step is a number, or a list with a number for each next state.
         """
         self.states.append(self.index[s])
         self.taken.append(self.names.setdefault(a, len(self.names)))
-        self.open += when
         for h in range(self.kept):
             row = rows[h % len(rows)]
             nexts = row if self.signals else [x for x, _ in row]
@@ -301,14 +247,13 @@ class _Exploration:
     def _close(self, beyond: list[State]) -> None:
         """Give self-loops to states that are reached only after the last step; every state needs a row, used or not."""
         for s in beyond:
-            signals = [[0.0] * steps for steps in self.steps]
-            self._keep(s, next(iter(self.names)), b"\1" * self.open_steps, [self._unused(s)], signals)
+            row: Row = {s if self.signals else (s, (0.0,) * len(self.drawn)): 1.0}
+            self._keep(s, next(iter(self.names)), [row], [[0.0] * steps for steps in self.steps])
 
     def allowed(self) -> Any:
-        """Which actions exist, [1 or H, S, A]."""
-        mask = np.zeros((self.open_steps, len(self.index), len(self.names)), dtype=bool)
-        exists = np.frombuffer(self.open, dtype=bool).reshape(-1, self.open_steps)
-        mask[:, _numbers(self.states), _numbers(self.taken)] = exists.T
+        """Which actions exist, [S, A]."""
+        mask = np.zeros((len(self.index), len(self.names)), dtype=bool)
+        mask[_numbers(self.states), _numbers(self.taken)] = True
         return mask
 
     def dynamics(self) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from scipy import sparse
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import njit, typed_for
-from cmdpkit.model.constraints import Constraint, listed
-from cmdpkit.model.criterion import criterion_of
+from cmdpkit.model.constraints import Constraint, criterion_of, listed
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.user_functions import State, check_arguments, kinds_of, outcomes

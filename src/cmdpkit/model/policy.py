@@ -7,7 +7,6 @@ What a policy is worth is computed in `evaluate`; a draw among several policies 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,14 +101,14 @@ class Policy(Shown):
 
     @classmethod
     def of(cls, cmdp: CMDP, rule: Any) -> Policy:
-        """A policy for a model, from a function, mapping, array or file, with the names and actions of the model.
+        """A policy for a model, from a function, mapping or array, with the names and actions of the model.
 
         Parameters
         ----------
         cmdp : the model
         rule : probabilities [H, S, A] or [S, A]; a mapping {state: action}; a function of the state, or of the state
-            and ``h`` (or ``step``), which is the step, counted from 0; the path of a file, see `read_policy`; or a
-            policy, whose states and actions may stand in another order, and which may have more states than the model.
+            and ``h`` (or ``step``), which is the step, counted from 0; or a policy, whose states and actions may stand
+            in another order, and which may have more states than the model. `read_policy` reads a file.
             In mappings and functions an action is its name, or {action: probability}. Indices of actions are made
             probabilities by ``np.eye(A)[indices]``.
 
@@ -124,8 +123,6 @@ class Policy(Shown):
         >>> Policy.of(cmdp, {1: "wait", 2: "buy", 3: "buy"}) == Policy.of(cmdp, np.eye(2)[[1, 0, 0]])
         True
         """
-        if isinstance(rule, (str, os.PathLike)):
-            return showing.read_policy(rule, cmdp)
         if isinstance(rule, Policy):
             repeats = rule.is_stationary and cmdp.criterion.has_horizon
             policy = rule.repeated(cmdp.H) if repeats else rule

@@ -14,14 +14,14 @@ import math
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model.read_dynamics import tolerance_of
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
-from cmdpkit.model.validate import is_hashable, nearest
+from cmdpkit.model.validate import is_hashable, nearest, tolerance_of
 
 Role = Literal["step", "next"]
 STEP_NAMES = frozenset({"h", "step"})
@@ -51,12 +51,7 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
     """
     if not callable(f):
         raise CmdpkitError(f"{what} is {quoted(f)}, expected a function of (state, action)")
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C have no signature: they are given state and action
-        return Function(what, lambda s, a, h: f(s, a), False, False)
-    fixed = f.keywords if isinstance(f, functools.partial) else {}
-    parameters = [p for p in parameters if p.name not in fixed and p.kind is not p.VAR_KEYWORD]
+    parameters = [p for p in _parameters(what, f) if p.kind is not p.VAR_KEYWORD]
     takes = f"{what} takes ({', '.join(map(str, parameters))})"
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise CmdpkitError(f"{takes}, which hides its parameters; spell them out: {SIGNATURES}")
@@ -66,63 +61,61 @@ def read_function(what: str, f: Any, *, may_take_next: bool = True) -> Function:
     if positional[0].name.lower() in ACTION_NAMES and positional[1].name.lower() in STATE_NAMES:
         raise CmdpkitError(f"{takes}, but the state comes first: expected {SIGNATURES}")
     roles = _roles(takes, [p for p in parameters if p not in positional[:2]])
-    if "next" in roles.values() and not may_take_next:
+    if "next" in roles and not may_take_next:
         raise CmdpkitError(
             f"{takes}, but the next state is what it has to return: "
             f"expected (state, action) or (state, action, h), returning {{next state: probability}}"
         )
-
-    def by_name(s: Any, a: Any, h: int, s_next: Any = None) -> Any:
-        given = {"step": h, "next": s_next}
-        return f(s, a, **{name: given[role] for name, role in roles.items()})
-
-    call: Callable[..., Any] = by_name
-    if not any(p.name in roles for p in parameters if p.kind is p.KEYWORD_ONLY):
-        in_order: dict[Any, Callable[..., Any]] = {(): lambda s, a, h: f(s, a), ("step",): f, ("step", "next"): f}
-        in_order[("next",)] = lambda s, a, h, s_next: f(s, a, s_next)
-        call = in_order.get(tuple(roles.values()), by_name)  # the usual functions are called several times as fast
-    return Function(what, call, "step" in roles.values(), "next" in roles.values())
+    calls: dict[tuple[Role, ...], Callable[..., Any]] = {
+        (): lambda s, a, h: f(s, a),
+        ("step",): f,
+        ("next",): lambda s, a, h, s_next: f(s, a, s_next),
+        ("step", "next"): f,
+        ("next", "step"): lambda s, a, h, s_next: f(s, a, s_next, h),
+    }
+    return Function(what, calls[roles], "step" in roles, "next" in roles)
 
 
 def read_state_function(what: str, f: Callable[..., Any]) -> tuple[Callable[[Any, int], Any], str | None]:
     """A function of the state, or of the state and the step, as a function of both, and the name of its step if any."""
+    parameters = _parameters(what, f)
+    given = [p for p in parameters if (p.default is p.empty and p.kind is not p.VAR_KEYWORD) or p.name in STEP_NAMES]
+    are_steps = [p.name in STEP_NAMES for p in given]
+    hidden = any(p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL) or p.default is not p.empty for p in given)
+    if hidden or are_steps not in ([False], [False, True]):
+        raise CmdpkitError(f"{what} takes ({', '.join(map(str, parameters))}), expected {OF_STATE}")
+    return (lambda s, h: f(s), None) if len(given) == 1 else (f, given[1].name)
+
+
+def _parameters(what: str, f: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function, without those that `functools.partial` has filled in."""
     try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C have no signature: they are given the state
-        return lambda s, h: f(s), None
-    steps = [p for p in parameters if p.name.lower() in STEP_NAMES]
-    others = [p for p in parameters if p not in steps and p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    takes = f"{what} takes ({', '.join(map(str, parameters))})"
-    if len(others) != 1 or len(steps) > 1 or others[0].kind in (others[0].KEYWORD_ONLY, others[0].VAR_POSITIONAL):
-        raise CmdpkitError(f"{takes}, expected {OF_STATE}")
-    if not steps:
-        return lambda s, h: f(s), None
-    [state], step = others, steps[0]
-    if step.default is not step.empty:
-        raise CmdpkitError(f"{takes}, where {step.name} is not an ordinary parameter; expected {OF_STATE}")
-    return lambda s, h: f(**{state.name: s, step.name: h}), step.name
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # as for some functions written in C
+        raise CmdpkitError(f"{what} hides its parameters; give a function that calls it, written in Python") from None
+    filled = f.keywords if isinstance(f, functools.partial) else {}
+    return [p for p in parameters if p.name not in filled]
 
 
-def _roles(takes: str, parameters: list[inspect.Parameter]) -> dict[str, Role]:
-    """What each parameter after state and action is given; others keep their defaults, and need one."""
-    roles: dict[str, Role] = {}
+def _roles(takes: str, parameters: list[inspect.Parameter]) -> tuple[Role, ...]:
+    """What the parameters after state and action are given; others keep their defaults, and need one."""
+    roles: list[Role] = []
     for p in parameters:
-        name = p.name.lower()
-        role: Role | None = "step" if name in STEP_NAMES else "next" if name in NEXT_STATE_NAMES else None
+        role: Role | None = "step" if p.name in STEP_NAMES else "next" if p.name in NEXT_STATE_NAMES else None
         if role is None:
             if p.default is p.empty:
                 raise CmdpkitError(f"{takes}: {p.name} could be anything; expected {SIGNATURES}")
-        elif p.default is not p.empty:
+            continue
+        if p.default is not p.empty:
             meaning = "the step" if role == "step" else "the next state"
             raise CmdpkitError(
                 f"{takes}: {p.name} has a default, so it may be meant as a constant; without the default it is given "
                 f"{meaning}, and under another name it keeps its value"
             )
-        elif role in roles.values():
-            raise CmdpkitError(f"{takes}: two parameters are called like the same thing; expected {SIGNATURES}")
-        else:
-            roles[p.name] = role
-    return roles
+        if role in roles or p.kind is p.KEYWORD_ONLY:
+            raise CmdpkitError(f"{takes}: {p.name} is there twice, or by keyword alone; expected {SIGNATURES}")
+        roles.append(role)
+    return tuple(roles)
 
 
 # -- answers of the step function -------------------------------------------------------------------------------------
@@ -208,29 +201,20 @@ class OutcomeRows(Successors):
         self.names = names  # of the constraints
 
     def _pairs(self, answer: Any) -> Pairs:
-        if any(isinstance(x, str) for x in answer):  # which would be read letter by letter
+        if isinstance(answer, (str, Mapping)):
             raise TypeError
-        listed = [(p, *x) for x, p in answer.items()] if isinstance(answer, Mapping) else answer
-        return [(p, (x, self._signals(reward, signals))) for p, x, reward, *signals in listed]
+        return [(p, (x, self._signals(reward, *signals))) for p, x, reward, *signals in answer]
 
-    def _signals(self, reward: Any, signals: list[Any]) -> tuple[float, ...]:
-        """Reward and signals as numbers; signals are given as a mapping from names, or in the order of the names."""
-        if len(signals) == 1 and isinstance(signals[0], Mapping):
-            given = signals[0]
-            for name in given:
-                if name not in self.names:
-                    raise CmdpkitError(f"an outcome has a signal {quoted(name)}{nearest(str(name), self.names)}")
-            missing = [name for name in self.names if name not in given]
-            if missing:
-                raise CmdpkitError(
-                    f"an outcome has no value of the signal {quoted(missing[0])}, expected one of every constraint"
-                )
-            signals = [given[name] for name in self.names]
-        if len(signals) != len(self.names):
-            raise CmdpkitError(f"an outcome has {len(signals)} signals, expected {len(self.names)}: one per constraint")
-        return finite_number("reward", reward), *(
-            finite_number(quoted(name), x) for name, x in zip(self.names, signals, strict=True)
-        )
+    def _signals(self, reward: Any, signals: Any = MappingProxyType({})) -> tuple[float, ...]:
+        """Reward and signals as numbers."""
+        if not isinstance(signals, Mapping):
+            raise TypeError
+        for name in (*signals, *self.names):
+            if name not in self.names:
+                raise CmdpkitError(f"an outcome has a signal {quoted(name)}{nearest(str(name), self.names)}")
+            if name not in signals:
+                raise CmdpkitError(f"an outcome has no value of the signal {quoted(name)}, expected one of every bound")
+        return finite_number("reward", reward), *(finite_number(quoted(name), signals[name]) for name in self.names)
 
 
 def finite_number(what: str, value: Any, *place: Any) -> float:
@@ -244,7 +228,7 @@ def finite_number(what: str, value: Any, *place: Any) -> float:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise CmdpkitError(f"{where} is {quoted(value)}, expected a number") from None
-    if not math.isfinite(number) and not (what == "reward" and number == -math.inf):  # -inf means "not allowed"
+    if not math.isfinite(number):
         raise CmdpkitError(
             f"{where} is {number}, expected a finite number; what is not allowed is left out of the actions of its "
             "state"

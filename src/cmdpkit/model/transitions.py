@@ -209,9 +209,9 @@ class Kernel:
 
     def _needed(self, allowed: BoolArray) -> BoolArray:
         """Which rows some step can use, [T, S, A]."""
-        return (
-            np.broadcast_to(allowed, self.shape) if len(allowed) <= self.T else np.any(allowed, axis=0, keepdims=True)
-        )
+        if len(allowed) > self.T:
+            allowed = np.any(allowed, axis=0, keepdims=True)
+        return np.broadcast_to(allowed, self.shape)
 
     def dense(self, H: int) -> FloatArray:
         """P as a read-only array [H, S, A, S]; a stationary kernel is a broadcast view of [S, A, S]."""

@@ -1,17 +1,28 @@
-"""Checks of the arguments of a model: arrays, masks, names. `Positions` finds names, also among millions of them."""
+"""The arguments of a model, read and checked: arrays, masks, transitions, the start, and names.
+
+Transitions are dense or sparse, in any precision; large ones come as SciPy matrices, one for each action, or as a
+`Kernel` of entries. A row of probabilities must sum to 1 within 1e-9. Numbers of single precision, or numbers written
+with few decimals, cannot do that, so their rows are accepted if rounding alone explains the difference. Such rows are
+divided by their sum, and the largest correction is reported once, as a warning and in the notes of the model.
+`Positions` finds names, also among millions of them.
+"""
 
 from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from cmdpkit.errors import CmdpkitError, InputWarning, quoted, shown
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.errors import CmdpkitError, RoundingWarning, quoted, shown
+from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
+
+if TYPE_CHECKING:
+    from cmdpkit.model.cmdp import CMDP
 
 Name: TypeAlias = Hashable  # what a user calls a state or an action: text, a number, a tuple, a date, anything hashable
 MAX_HORIZON = 1_000_000_000  # number of steps; a larger one is taken for a mistake
@@ -59,19 +70,6 @@ def action_mask(x: Any, S: int, A: int) -> BoolArray:
     return mask[None] if mask.ndim == 2 else mask
 
 
-def without_forbidden(r: FloatArray, allowed: BoolArray) -> tuple[BoolArray, tuple[str, ...]]:
-    """The actions without those of reward -inf, by which many tables mean "not allowed", and what to say about it."""
-    forbidden = np.isneginf(r) & allowed
-    if not forbidden.any():
-        return allowed, ()
-    note = (
-        f"{forbidden.sum():,} rewards are -inf: these actions count as not allowed. To avoid this warning, "
-        "give actions=, an array that is true where an action exists"
-    )
-    warnings.warn(note, InputWarning, stacklevel=3)
-    return allowed & ~forbidden, (note,)
-
-
 def read_signal(
     what: str, x: FloatArray, allowed: BoolArray, steps: float, place: Callable[[int, int, int, int], str]
 ) -> FloatArray:
@@ -82,6 +80,7 @@ def read_signal(
         h, s, a = (int(i) for i in bad[0])
         value = x[h % len(x), s, a]
         rule = f"at most {largest:.3g}, so that totals are finite" if np.isfinite(value) else "a finite number"
+        rule += "; for an action that is not allowed, give actions=np.isfinite(r)" if np.isneginf(value) else ""
         raise CmdpkitError(f"{what}{place(h, s, a, max(len(x), len(allowed)))} is {value}, expected {rule}")
     return masked(x, allowed)
 
@@ -248,15 +247,169 @@ class Positions:
         """The positions of many names."""
         if isinstance(names, str) or not hasattr(names, "__len__"):
             raise CmdpkitError(f"{self.what}s is {quoted(names)}, expected a list or array of names")
-        if isinstance(self.names, range):
-            given = np.asarray(names)
-            if given.dtype.kind in "iu" and given.ndim == 1:
-                outside = given[(given < self.names.start) | (given >= self.names.stop)]
-                if len(outside):
-                    self(int(outside[0]))
-                return given.astype(np.int64) - self.names.start
         listed = names.tolist() if isinstance(names, np.ndarray) else names
         try:
             return np.fromiter(map(self._by_name.__getitem__, listed), dtype=np.int64, count=len(listed))
         except (KeyError, TypeError):
             return np.array([self(name) for name in listed], dtype=np.int64)
+
+
+# -- transitions and start, as users give them ------------------------------------------------------------------------
+
+TOLERANCES = {np.dtype(np.float16): 5e-3, np.dtype(np.float32): 1e-5}  # how far from 1 rows of this type may sum
+
+
+def tolerance_of(dtype: Any) -> float:
+    """How far from 1 a sum of probabilities of this type may be."""
+    return TOLERANCES.get(np.dtype(dtype), ROW_SUM_TOLERANCE)
+
+
+def corrected_rows(kernel: Kernel, tolerance: float | FloatArray) -> tuple[Kernel, float]:
+    """The kernel with its rounded rows divided by their sums, and the largest difference of such a sum from 1.
+
+    ``tolerance`` is one number or an array [T, S, A]. Rows within 1e-9 stay as they are to the last bit, and rows
+    beyond the tolerance stay as they are for `Kernel.check` to refuse.
+    """
+    sums = kernel.sums()
+    miss = np.abs(sums - 1)
+    rounded = (miss > ROW_SUM_TOLERANCE) & (miss <= tolerance)
+    if not rounded.any():
+        return kernel, 0.0
+    divisor = np.where(rounded, sums, 1.0).reshape(-1)
+    return kernel.with_prob(kernel.prob / divisor[kernel.rows]), float(miss[rounded].max())
+
+
+def corrected_start(mu: FloatArray, tolerance: float) -> tuple[FloatArray, float]:
+    """The start distribution, divided by its sum if it was rounded, and by how much that sum differed from 1."""
+    miss = float(abs(mu.sum() - 1))
+    return (mu / mu.sum(), miss) if ROW_SUM_TOLERANCE < miss <= tolerance else (mu, 0.0)
+
+
+def report_correction(cmdp: CMDP, correction: float, source: str = "") -> None:
+    """If probabilities were corrected, warn, and keep the warning in the notes of the model."""
+    if correction > 0:
+        vars(cmdp).update(notes=(*cmdp.notes, warn(correction, source)))
+
+
+def warn(correction: float, source: str) -> str:
+    """Warn that probabilities were corrected, and by how much; returns the text of the warning."""
+    note = (
+        f"{source}{': ' if source else ''}probabilities were given with few digits: some did not sum to 1 and were "
+        f"divided by their sum, which was off by at most {correction:.3g}"
+    )
+    warnings.warn(note, RoundingWarning, stacklevel=4)
+    return note
+
+
+def read_transitions(P: Any, S: int, A: int) -> tuple[Kernel, float]:
+    """P as a `Kernel`, and how far from 1 its rows may sum, given the precision of the numbers."""
+    if isinstance(P, Kernel):
+        P.check_structure()
+        if (P.S, P.A) != (S, A):
+            raise CmdpkitError(f"P is for {P.S} states and {P.A} actions, r for {S} and {A}; expected the same")
+        return P, ROW_SUM_TOLERANCE
+    if hasattr(P, "tocoo") or (isinstance(P, (list, tuple)) and any(hasattr(x, "tocoo") for x in P)):
+        return _read_sparse(P, S, A)
+    dense = numbers("P", P)
+    if dense.ndim not in (3, 4) or dense.shape[-3:] != (S, A, S):
+        raise CmdpkitError(
+            f"P has shape {dense.shape}, expected (S, A, S) or (H, S, A, S) with S = {S} and A = {A} as in r; P[s, a] "
+            "is the distribution of the next state. Where actions come first in P, pass np.swapaxes(P, -3, -2), where "
+            "they come last, np.swapaxes(P, -2, -1), and where they come first in r, np.swapaxes(r, -2, -1)"
+        )
+    if S == A and not _all_one(dense, -1):
+        for axis in (-2, -3):
+            if _all_one(dense, axis):
+                raise CmdpkitError(
+                    f"P sums to 1 over axis {axis} and not over its last axis, expected (S, A, next S), where P[s, a] "
+                    "is the distribution of the next state"
+                )
+    return Kernel.from_dense(dense[None] if dense.ndim == 3 else dense), tolerance_of(np.asarray(P).dtype)
+
+
+def _all_one(P: FloatArray, axis: int) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused later, with its place
+        return bool((np.abs(P.sum(axis=axis) - 1) <= ROW_SUM_TOLERANCE).all())
+
+
+def _read_sparse(P: Any, S: int, A: int) -> tuple[Kernel, float]:
+    """The kernel of a sparse matrix [S, S] for each action, and its tolerance."""
+    if hasattr(P, "tocoo") or len(P) != A:
+        found = f"a sparse matrix of shape {P.shape}" if hasattr(P, "tocoo") else f"{len(P)} matrices"
+        raise CmdpkitError(
+            f"P is {found}, expected a list with one sparse matrix {(S, S)} for each of the {A} actions; where row s * "
+            "A + a of one matrix is state s, action a, pass P=[P[a::A] for a in range(A)]"
+        )
+    parts, tolerance = [], ROW_SUM_TOLERANCE
+    for a, matrix in enumerate(P):
+        if not hasattr(matrix, "tocoo") or matrix.shape != (S, S) or matrix.dtype.kind not in "biuf":
+            kind = f"{matrix.dtype} of shape {matrix.shape}" if hasattr(matrix, "dtype") else type(matrix).__name__
+            raise CmdpkitError(f"P[a={a}] is {kind}, expected a sparse matrix of numbers {(S, S)}")
+        part = matrix.tocoo()
+        parts.append((part.row.astype(np.int64) * A + a, part.col, part.data))
+        tolerance = max(tolerance, tolerance_of(part.dtype))
+    rows, successors, prob = (np.concatenate(x) for x in zip(*parts, strict=True))
+    return Kernel.from_entries((1, S, A), rows, successors, prob), tolerance
+
+
+def read_start(
+    start: Any,
+    states: Sequence[Name],
+    find: Callable[[Any], int],
+    *,
+    what: str = "mu",
+    renormalise: bool = False,
+) -> tuple[FloatArray, float]:
+    """The start distribution [S], and by how much it was corrected.
+
+    ``start`` is a mapping from states to probabilities, a distribution [S], the name of a state, or its index; None is
+    the first state. ``find`` returns the index of a state's name.
+    """
+    S, precision = len(states), ROW_SUM_TOLERANCE
+    if isinstance(start, Mapping):
+        spread = np.zeros(S)
+        for name, p in start.items():
+            spread[find(name)] += float(numbers(f"{what}[{quoted(name)}]", [p])[0])
+            precision = max(precision, tolerance_of(np.asarray(p).dtype))
+    elif (s := _single_state(start, states, find)) is not None:
+        return np.eye(1, S, s)[0], 0.0
+    else:
+        spread = numbers(what, start)
+        precision = tolerance_of(np.asarray(start).dtype)
+    if spread.shape != (S,):
+        raise CmdpkitError(f"{what} has shape {spread.shape}, expected ({S},)")
+    bad = np.flatnonzero(~np.isfinite(spread) | (spread < 0))
+    if len(bad):
+        raise CmdpkitError(f"{what}[s={bad[0]}] is {spread[bad[0]]}, expected a probability")
+    total = spread.sum()
+    if renormalise and total > 0:
+        return spread / total, 0.0
+    if abs(total - 1) > precision:
+        raise CmdpkitError(f"{what} sums to {total:.12g}, expected 1 within {precision:g}")
+    return corrected_start(spread, precision)
+
+
+def _single_state(start: Any, states: Sequence[Name], find: Callable[[Any], int]) -> int | None:
+    """The index of the one state that is meant; None if a distribution is meant.
+
+    Names that could be something else, whole numbers and tuples, are refused: the mapping {name: 1.0} is always clear.
+    """
+    named = not isinstance(states, range)  # by the user; by default names count from 1, and a number is an index
+    if start is None:
+        return 0
+    is_name = named and np.ndim(start) and is_hashable(start) and start in states
+    if is_name or (named and is_int(start) and any(map(is_int, states))):
+        raise CmdpkitError(
+            f"mu is {quoted(start)}, which could be the name of a state and also an index or a distribution; write "
+            f"mu={{{start!r}: 1.0}} for the state, and mu=[...] for a distribution over all states"
+        )
+    if np.ndim(start):
+        return None
+    if isinstance(start, str) or (named and not is_int(start)):
+        return find(start)
+    if not is_int(start) or start not in range(len(states)):
+        raise CmdpkitError(
+            f"mu is {quoted(start)}: an initial state must be an index in 0..{len(states) - 1}"
+            + (" or the name of a state" if named else "")
+        )
+    return int(start)

@@ -7,15 +7,14 @@ arrays. In the order of the imports:
     rows              transition rows in several forms, and what can be done with one row: `expect`, `push`, ...
     row_lists         rows selected, joined, searched, and turned into SciPy matrices and back
     best_rows         the form of a box of models: of every row, the distribution with the largest expectation
-    step              operators on one step: `bellman`, `lookahead`, `backup`, `occupy`, `sweep`
-    steps             operators over the steps: `induction`, `flow`, `sweeps`, and their threads
+    steps             operators on one step: `bellman`, `lookahead`, `backup`, `occupy`, `sweep`; and over many steps:
+                      `induction`, `flow`, `sweeps`, and their threads
     chain_systems, chains   Markov chains: shares of time, relative values, expected visits
-    policies          values, occupancies and courses of policies
-    mixing            mixtures of policies and Markov policies, turned into each other
+    policies          values, occupancies and courses of policies; mixtures turned into Markov policies and back
     calculus          the public functions
 
 No other room adds up a transition row by hand, except where it says why. Other rooms import the compiled operators from
-the modules where they are defined, and the functions of `policies`, `mixing` and `chains`.
+the modules where they are defined, and the functions of `policies` and `chains`.
 """
 
 from __future__ import annotations

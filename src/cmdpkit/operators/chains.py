@@ -86,13 +86,8 @@ class Chain:
         S: int = P.shape[0]
         if exits is None:
             exits = np.full(S, 1 - gamma) if bordered else np.maximum(1.0 - np.asarray(P.sum(axis=1)).reshape(-1), 0.0)
-        self.P, self.S, self.bordered, self.pivot, self.exits = (
-            P if gamma == 1 else gamma * P,
-            S,
-            bordered,
-            pivot,
-            exits,
-        )
+        self.P, self.S = P if gamma == 1 else gamma * P, S
+        self.bordered, self.pivot, self.exits = bordered, pivot, exits
         self.loss = float(exits[0]) if bordered else 0.0
         self._elimination: Elimination | None = None
         self._order, self.width = band_order(P)

@@ -1,6 +1,6 @@
 """Transition rows in several forms, and what can be done with one row of each.
 
-The operators of `step` are written on these *primitives*, and a form of rows is a NamedTuple with a body for each:
+The operators of `steps` are written on these *primitives*, and a form of rows is a NamedTuple with a body for each:
 
     row_of   the row of step h, state s and action a, in whatever form the other primitives take it
     expect   x + sum_i p_i V[s_i], added up in the order of the row, beginning with x; `expect2` for two signals at once

@@ -192,12 +192,13 @@ def _quantile(i: int, heading: str) -> Column[Any]:
 
 
 def _spread(plan: str, played: Simulation, name: str, c: Constraint | None) -> Spread:
-    mean, quantiles = float(played.totals[name].mean()), tuple(played.quantiles(name))
+    totals = played.totals[name]
+    mean, quantiles = float(totals.mean()), tuple(np.quantile(totals, (0.05, 0.25, 0.5, 0.75, 0.95)).tolist())
     known_by = "means" if name in played.of_means else "outcomes"
     if c is None:
         return Spread(plan, name, mean, quantiles, None, None, None, known_by)
     counted = None
-    if isinstance(played.cmdp, CMDP) and known_by == "outcomes" and played.cmdp.criterion.has_horizon:
+    if known_by == "outcomes" and played.cmdp.criterion.has_horizon:
         counted = exact_distribution(played.cmdp, played.policy, name) if name in played.cmdp.exact else None
     side = "above" if c.sense == "at_most" else "below"
     exact = None if counted is None else getattr(counted, side)(c.bound_on_total)

@@ -32,7 +32,7 @@ from cmdpkit.model.fits import check_policy
 from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import check_length, check_seed, is_int, numbers
-from cmdpkit.operators.mixing import markov
+from cmdpkit.operators.policies import markov
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, Scalar, unit_of
 from cmdpkit.running.active import Progress

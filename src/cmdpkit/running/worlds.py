@@ -2,7 +2,7 @@
 
 A model without a horizon is one run of single steps, without episodes (`StepWorld`). Its curves and the bounds that
 learners work with are per step. For a discounted model this means totals times 1 - discount, and the world begins again
-with probability 1 - discount after each step (see `cmdpkit.simulate.steps`).
+with probability 1 - discount after each step (see `cmdpkit.simulate.meter`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import chain_of, long_run_shares
 from cmdpkit.operators.policies import Values, evaluate, reach
-from cmdpkit.simulate.meter import Meter, Tally
+from cmdpkit.simulate.meter import Meter, StepMeter, StepOptimum, Tally, Walk
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Noise
-from cmdpkit.simulate.steps import StepMeter, StepOptimum, Walk
 
 
 class World:

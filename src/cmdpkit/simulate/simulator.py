@@ -64,13 +64,11 @@ class Simulator(NamedTuple):
         return cls.lasting(cmdp, cmdp.H, noise)
 
     @classmethod
-    def endless(cls, cmdp: CMDP, noise: Noise = "none") -> Simulator:
-        """The simulator of a model without a horizon, whose steps all count as step 0; no step is the last."""
-        return cls.lasting(cmdp, NO_LAST_STEP, noise)
-
-    @classmethod
     def lasting(cls, cmdp: CMDP, steps: int, noise: Noise = "none") -> Simulator:
-        """The simulator of runs with this number of steps, which is that of the horizon if there is one."""
+        """The simulator of runs with this number of steps, which is that of the horizon if there is one.
+
+        With `NO_LAST_STEP` steps a run never ends, and all steps count as step 0.
+        """
         if noise not in ("none", "bernoulli"):
             raise CmdpkitError(f"noise is {noise!r}, expected 'none' or 'bernoulli'")
         if noise == "bernoulli" and cmdp.N >= MAX_BERNOULLI:

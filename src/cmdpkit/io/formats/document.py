@@ -21,13 +21,20 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.formats.sheet import rule_of, sums_of, tolerance_of
 from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.constraints import Constraint, Sense, listed, signal_names
-from cmdpkit.model.criterion import checked_discount, checked_name
+from cmdpkit.model.constraints import Constraint, Sense, checked_discount, checked_name, listed, signal_names
 from cmdpkit.model.outcomes import Outcomes, exactly_known
-from cmdpkit.model.read_dynamics import corrected_rows, corrected_start, report_correction
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import DENSE_LIMIT, BoolArray, FloatArray, IntArray, Kernel, expected
-from cmdpkit.model.validate import MAX_HORIZON, Name, Positions, nearest, written_name
+from cmdpkit.model.validate import (
+    MAX_HORIZON,
+    Name,
+    Positions,
+    corrected_rows,
+    corrected_start,
+    nearest,
+    report_correction,
+    written_name,
+)
 
 # -- The criterion of a model and its bounds as entries of a file: exactly one of horizon, discount and criterion.
 

@@ -25,8 +25,8 @@ from cmdpkit.learners._model_based.learner import ModelBased, follow_up
 from cmdpkit.model.compiled import compiled, primitive
 from cmdpkit.model.tolerances import LEAST_PROBABILITY
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.mixing import conditional
-from cmdpkit.operators.step import lookahead
+from cmdpkit.operators.policies import conditional
+from cmdpkit.operators.steps import lookahead
 
 # -- Values of a policy in an estimated model.
 

@@ -34,7 +34,7 @@ from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.learners._q_learning import PriceConstants, PricedTables, find_best, learn_cell, move_prices
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.mixing import conditional
+from cmdpkit.operators.policies import conditional
 from cmdpkit.simulate.meter import ExploringPolicy, PolicyTable, watch
 from cmdpkit.simulate.random import draw, uniform
 

@@ -32,7 +32,7 @@ from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners.contract import Saved
 from cmdpkit.learners.pri.presets import PRIParams, base_learner, within
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.mixing import conditional
+from cmdpkit.operators.policies import conditional
 from cmdpkit.simulate.random import Stream
 
 DROP, ALONE = 0, 1  # kinds of test

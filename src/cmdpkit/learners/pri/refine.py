@@ -28,7 +28,7 @@ from cmdpkit.model.compiled import ONE, compiled
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, WHOLE_PLAYS
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.mixing import conditional
+from cmdpkit.operators.policies import conditional
 from cmdpkit.simulate.meter import ExploringPolicy, Meter, collect, watch
 from cmdpkit.simulate.random import Stream, uniform
 from cmdpkit.simulate.simulator import reset, step

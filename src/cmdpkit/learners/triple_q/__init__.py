@@ -42,7 +42,7 @@ from cmdpkit.learners.params import above_zero, at_least_zero, share
 from cmdpkit.learners.triple_q.updates import TripleQConstants, TripleQLearned, choose, learn, play
 from cmdpkit.model.compiled import per_signal
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.operators.mixing import conditional
+from cmdpkit.operators.policies import conditional
 from cmdpkit.simulate.random import Stream
 
 
