@@ -10,7 +10,7 @@ from cmdpkit import Policy, evaluate, occupancy, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
 from cmdpkit.learners.mf_pri.improve import Measured, allocate, best, covariance, greedy, handed_over, means, view
-from cmdpkit.learners.mf_pri.play import SampledBlock, record_size
+from cmdpkit.learners.mf_pri.play import SampledBlock
 from cmdpkit.simulate.random import stream
 from instances import synthetic, tiny, with_rho
 
@@ -34,7 +34,7 @@ def sampled(cmdp, pi, explore, chance, n, known, seed=5):
     _, V = action_values(cmdp, pi)
     learner.now.episode, learner.now.block_end = learner.table.explore, 10**8
     learner.now.pi[...], learner.now.question[...] = pi, explore
-    ends = V[:H].reshape(H * S, -1), np.full(H * S, known)
+    ends = V[:H], np.full((H, S), known)
     learner.block = SampledBlock.of(pi, explore, chance, ends, "learn")
     return learner, learner.run(source, stream(seed), n)
 
@@ -54,22 +54,20 @@ def test_samples_of_actions_values_and_starts_are_unbiased_whatever_is_tried_and
     learner, returns = sampled(cmdp, pi, explore, 0.3, 60_000, known)
     samples = learner.samples
     Q, V = action_values(cmdp, pi)
-    exact = {"rows": Q.reshape(-1, 2), "values": V[:3].reshape(-1, 2), "start": cmdp.mu @ V[0]}
+    exact = {"rows": Q, "values": V[:3], "start": cmdp.mu @ V[0]}
     for name, truth in exact.items():
-        record = np.atleast_2d(getattr(samples, name))
-        n, truth = record[:, 0], np.atleast_2d(truth)
-        seen = n > 50
-        mean = record[:, 1:3] / np.maximum(n, 1)[:, None]
-        var = record[:, [3, 5]] / np.maximum(n, 1)[:, None] - mean**2
-        error = np.sqrt(np.maximum(var, 0) / np.maximum(n, 1)[:, None])
-        assert np.all(np.abs(mean - truth)[seen] <= 5 * error[seen] + 1e-9), name
-    rows = samples.rows[:, 0].reshape(3, 3, 3)
+        record = getattr(samples, name)
+        n = record[..., 0, 0, None]
+        mean = record[..., 0, 1:] / np.maximum(n, 1)
+        var = np.diagonal(record, axis1=-2, axis2=-1)[..., 1:] / np.maximum(n, 1) - mean**2
+        error = np.sqrt(np.maximum(var, 0) / np.maximum(n, 1))
+        assert np.all((np.abs(mean - truth) <= 5 * error + 1e-9) | (n <= 50)), name
+    rows = samples.rows[..., 0, 0]
     assert np.all(rows[explore] > 50)
     assert np.all(rows[~explore & (pi == 0)] == 0)
-    reach = occupancy(cmdp, Policy.of(cmdp, pi)).sum(axis=-1).ravel()
-    visits = samples.visits / samples.start[0]
-    assert np.all(np.abs(visits - reach) <= 5 * np.sqrt(reach * (1 - reach) / samples.start[0]) + 1e-12)
-    assert samples.start[0] == pytest.approx(60_000 * 0.7**3, rel=0.02)
+    reach, n = occupancy(cmdp, Policy.of(cmdp, pi)).sum(axis=-1), samples.start[0, 0]
+    assert np.all(np.abs(samples.visits / n - reach) <= 5 * np.sqrt(reach * (1 - reach) / n) + 1e-12)
+    assert n == pytest.approx(60_000 * 0.7**3, rel=0.02)
     played = evaluate(cmdp, Policy.of(cmdp, learner.behaviour()))
     assert abs(played.v - evaluate(cmdp, Policy.of(cmdp, pi)).v) > 0.02  # deviations do cost something here
     for x, truth in ((returns.reward, played.v), (returns.utilities[0], played.w[0])):
@@ -80,19 +78,18 @@ def test_moments_are_those_of_the_samples():
     rng = np.random.default_rng(4)
     M = 3
     x = rng.random((500, M)) @ rng.random((M, M))
-    rows, columns = np.tril_indices(M)
-    record = np.concatenate(([len(x)], x.sum(axis=0), (x[:, rows] * x[:, columns]).sum(axis=0)))
-    assert len(record) == record_size(M)
-    np.testing.assert_allclose(means(record, M), x.mean(axis=0))
-    np.testing.assert_allclose(covariance(record, M), np.cov(x.T, ddof=0), atol=1e-12)
-    several = covariance(np.stack([record, 2 * record]), M)
+    with_one = np.column_stack((np.ones(len(x)), x))
+    record = with_one.T @ with_one
+    np.testing.assert_allclose(means(record), x.mean(axis=0))
+    np.testing.assert_allclose(covariance(record), np.cov(x.T, ddof=0), atol=1e-12)
+    several = covariance(np.stack([record, 2 * record]))
     np.testing.assert_allclose(several[1], several[0], atol=1e-12)
-    assert means(np.zeros(record_size(M)), M).tolist() == [0, 0, 0]
+    assert means(np.zeros((1 + M, 1 + M))).tolist() == [0, 0, 0]
 
 
 def seen_by(learner, pi):
     """What the samples of a learner that played nothing but pi say."""
-    played = learner.samples.start[0] * pi
+    played = learner.samples.start[0, 0] * pi
     return view(learner.samples, played, pi, learner.params.pseudo, learner.params.least)
 
 
@@ -129,13 +126,13 @@ def test_the_error_of_a_changed_policy_is_that_of_the_played_one_and_of_the_chan
     seen, samples = seen_by(learner, pi), learner.samples
     other = pi.copy()
     other[1, 2] = (0.25, 0.75, 0.0)
-    n = samples.start[0]
-    expected = covariance(samples.start, 2)[1, 1] / n
+    n = samples.start[0, 0]
+    expected = covariance(samples.start)[1, 1] / n
     for a, change in ((0, -0.75), (1, 0.75)):
         expected += (seen.reach[1, 2] * change) ** 2 * seen.error[1, 2, a, 1, 1]
     assert seen.errors(other)[0] == pytest.approx(np.sqrt(expected))
-    row = samples.rows.reshape(3, 3, 3, -1)[1, 2, 1]
-    plain = covariance(row, 2)[1, 1] / row[0]
+    row = samples.rows[1, 2, 1]
+    plain = covariance(row)[1, 1] / row[0, 0]
     assert seen.error[1, 2, 1, 1, 1] == pytest.approx(plain, rel=0.3)  # five samples of the average are mixed in
 
 
@@ -198,7 +195,7 @@ def test_an_action_that_is_clearly_worse_is_ruled_out_and_one_that_is_as_good_st
     cmdp = synthetic()
     pi = solve(cmdp.with_bounds(utility=0.0)).policy.pi
     learner, _ = sampled(cmdp.with_bounds(utility=0.0), pi, pi == 0, 0.3, 20_000, False)
-    learner.now.played[...] = learner.samples.start[0] * pi
+    learner.now.played[...] = learner.samples.start[0, 0] * pi
     learner._improve(learner.table.explore + 20_000)
     Q, V = action_values(cmdp, pi)
     loss = (V[:3, :, None] - Q)[..., 0]

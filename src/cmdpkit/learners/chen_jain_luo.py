@@ -123,7 +123,6 @@ class ChenJainLuo(Player):
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.ignore_doubling()
         self.kept = Kept.none(spec, self.params.segment, self.params.kept)
 
     @property

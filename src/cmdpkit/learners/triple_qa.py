@@ -33,22 +33,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners import Learner, Params, Returns, Spec
+from cmdpkit.learners import Params, Spec
+from cmdpkit.learners._continuing import StepLearner, arrive, observe
 from cmdpkit.learners._q_learning import numbers_of
 from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, ruled
-from cmdpkit.learners.spec import check_walk
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
-from cmdpkit.simulate.random import Stream
-from cmdpkit.simulate.simulator import reset
-from cmdpkit.simulate.steps import Walk, advance, count_step
 
-STEPS, LEFT, PENDING = 0, 1, 2  # entries of `TripleQALearned.clock`
+STEPS, LEFT = 0, 1  # entries of `TripleQALearned.clock`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +99,9 @@ class TripleQALearned(NamedTuple):
     visits: FloatArray  # [S, A]: n, faded at the end of frames
     queue: FloatArray  # [N]: Z
     driven: FloatArray  # [N]: utilities of this frame, realised or learned, added up
-    clock: IntArray  # [3]: steps taken, steps left in the frame, and whether signals are pending
+    clock: IntArray  # [2]: steps taken, and steps left in the frame
     place: IntArray  # [2]: the present state and the action chosen there
-    pending: FloatArray  # [1+N]: signals of a step that is followed by a new start, until that start is known
+    signals: FloatArray  # [1+N]: those of the last step, until it is known where it has led
     taken: IntArray  # [2, S, A]: how often an action was taken in the first and in the second half of the run
 
 
@@ -117,7 +114,15 @@ class TripleQAConstants(NamedTuple):
     p: Any  # the fields of `TripleQAParams`
 
 
-class TripleQA(Learner):
+class TripleQAPlayer(NamedTuple):
+    """What compiled code plays and learns from."""
+
+    place: IntArray  # that of `learned`
+    learned: TripleQALearned
+    c: TripleQAConstants
+
+
+class TripleQA(StepLearner):
     """Triple-QA at work; keyword arguments other than preset change single parameters.
 
     >>> import cmdpkit as ck
@@ -129,9 +134,8 @@ class TripleQA(Learner):
     guarantee = "expected regret of order T^(5/6), no expected violation for large T; ergodic models with slack"
     paper = "doi 10.1609/aaai.v36i4.20302"
     source = "memory"
-    criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
     presets = {"practical": practical, "theory": theory}
-    fixed = (*Learner.fixed, "constants")
+    fixed = (*StepLearner.fixed, "constants")
     params: TripleQAParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -145,43 +149,15 @@ class TripleQA(Learner):
             visits=np.zeros(cells[:2]),
             queue=np.zeros(spec.N),
             driven=np.zeros(spec.N),
-            clock=np.array([0, p.frame, 0], dtype=np.int64),
+            clock=np.array([0, p.frame], dtype=np.int64),
             place=np.full(2, -1, dtype=np.int64),
-            pending=np.zeros(1 + spec.N),
+            signals=np.zeros(1 + spec.N),
             taken=np.zeros((2, *cells[:2]), dtype=np.int64),
         )
         self.notes = _notes(spec, p)
 
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin the run, or go on after a new start, in state s."""
-        learned = self.learned
-        if learned.clock[PENDING]:
-            learned.clock[PENDING] = 0
-            learn(learned, self.constants, readonly(learned.pending), s)
-            learned.pending[...] = 0.0
-        else:
-            learned.place[:] = s, best(learned, self.constants, s)
-        return int(learned.place[1])
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Learn from a step, and choose the next action."""
-        learn(self.learned, self.constants, readonly(signals), s)
-        return int(self.learned.place[1])
-
-    def last(self, signals: FloatArray) -> None:
-        """Remember a step that is followed by a new start."""
-        self.learned.pending[...] = signals
-        self.learned.clock[PENDING] = 1
-
-    def walk(self, walk: Walk, rng: Stream, n: int) -> Returns:
-        """Take n more steps in compiled code."""
-        check_walk(walk, self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        if walk.place[0] < 0:
-            self.first(int(reset(walk.simulator, rng)), rng)
-        play(walk, self.learned, self.constants, rng, out)
-        walk.place[...] = self.learned.place
-        return Returns(out[0], out[1:])
+    def _player(self) -> TripleQAPlayer:
+        return TripleQAPlayer(self.learned.place, self.learned, self.constants)
 
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
@@ -222,18 +198,19 @@ def _notes(spec: Spec, p: TripleQAParams) -> tuple[str, ...]:
     return tuple(said)
 
 
-@compiled
-def play(walk, learned, c, rng, out):
-    """Take as many steps as out [1+N, n] has columns."""
-    outcomes = walk.simulator.outcomes
-    for t in range(out.shape[1]):
-        s, a = learned.place[0], learned.place[1]
-        s_next, x, _ = advance(walk, s, a, rng)
-        signals = outcomes[x]
-        count_step(walk.meter, s, a, signals)
-        for n in range(len(signals)):
-            out[n, t] = signals[n]
-        learn(learned, c, signals, np.int64(s_next))
+@observe.of(TripleQAPlayer)
+def _observe(player, outcomes, x):
+    for n in range(len(player.learned.signals)):
+        player.learned.signals[n] = outcomes[x, n]
+
+
+@arrive.of(TripleQAPlayer)
+def _arrive(player, s, restarted, rng):
+    if player.place[0] < 0:  # the run begins
+        player.place[0], player.place[1] = s, best(player.learned, player.c, s)
+    else:
+        learn(player.learned, player.c, s)
+    return True
 
 
 @compiled
@@ -252,9 +229,9 @@ def best(learned, c, s):
 
 
 @compiled
-def learn(learned, c, signals, s_next):
-    """Learn from the signals [1+N] of the step at `learned.place`, which led to s_next, and choose an action there."""
-    s, a = learned.place[0], learned.place[1]
+def learn(learned, c, s_next):
+    """Learn from the step at `learned.place`, which led to s_next, and choose an action there."""
+    signals, s, a = learned.signals, learned.place[0], learned.place[1]
     a_next = best(learned, c, s_next)
     learned.taken[1 if 2 * learned.clock[STEPS] >= c.steps else 0, s, a] += 1
     learned.visits[s, a] += 1.0

@@ -89,9 +89,8 @@ class UCRLCMDP(Player):
     def decide(self, rng: Stream) -> None:
         """Plan with all kernels of the box, until the epoch ends."""
         spec, p = self.spec, self.params
-        self.begin_epoch()
-        if p.epoch:
-            self.ignore_doubling()
+        if not p.epoch:
+            self.begin_epoch()
         log = p.c * (p.power * math.log(max(self.steps, 1)) + math.log(spec.S * spec.A))
         seen = self.seen()
         radius = np.sqrt(log / np.maximum(self.counts.visits, 1))

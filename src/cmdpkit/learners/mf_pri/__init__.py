@@ -11,7 +11,6 @@ rho, of which k were played:
                 seen <- what an action earns more than that of the policy, with its error (`improve.view`)
                 lam  <- prices of best(seen, rho)
                 pi   <- best(seen, rho + owed) at prices of at most `steep` lam + `extra`
-                let samples that saw another continuation fade
                 until freeze K: in question are actions that may gain at these prices
     HAND OVER at hand_over K: final <- the best policy for the bounds and a margin (`improve.handed_over`)
     CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
@@ -55,7 +54,7 @@ class ModelFreeParams(LoopParams):
     deviations: float = share(0.5)  # and at most this
     doubt: float = at_least_zero(3.0)  # standard errors by which an action must be worse to be out of question
     enter: float = at_least_zero(2.0)  # standard errors by which an action must be better to come into use
-    known: float = above_zero(50.0)  # samples that make a value trusted, and that it keeps when later decisions change
+    known: float = above_zero(50.0)  # samples that make a value trusted
     keep: float = share(0.5)  # weight that whole episodes keep when other actions come into use
     pseudo: float = above_zero(5.0)  # samples that the average variance of a step counts as
     least: float = above_zero(3.0)  # samples an action needs before they say anything
@@ -81,7 +80,6 @@ class LoopState:
     block_end: int  # the episode at which the running block ends
     episode: int = 0  # episodes played
     starts: float = 0.0  # n of `Samples.start` when the block began
-    changes: int = 0  # improvements that changed the set of actions in use
 
 
 class ModelFreePRI(Learner):
@@ -176,7 +174,7 @@ class ModelFreePRI(Learner):
         if now.block_end == table.explore:
             self._end_warm_up()
         else:
-            now.played[...] += (self.samples.start[0] - now.starts) * now.pi
+            now.played[...] += (self.samples.start[0, 0] - now.starts) * now.pi
         if now.episode < table.K:
             self._begin_block(now.episode)
         else:
@@ -209,7 +207,7 @@ class ModelFreePRI(Learner):
         size = table.block_end(k) - k
         if k < table.freeze:
             size = min(max(size, math.ceil(p.known)), table.freeze - k)
-        now.block_end, now.starts = k + size, float(self.samples.start[0])
+        now.block_end, now.starts = k + size, float(self.samples.start[0, 0])
         asked = p.explore * math.sqrt(int(self.spec.allowed.sum()) / max(k, 1))
         chance = min(asked, p.deviations) / self.spec.H if k < table.freeze and now.question.any() else 0.0
         use = "certify" if certify else "repay" if k >= table.hand else "learn"
@@ -217,13 +215,13 @@ class ModelFreePRI(Learner):
 
     def _new_block(self, pi: FloatArray, chance: float, use: str) -> SampledBlock:
         values = self.samples.values
-        ends = means(values, 1 + self.spec.N), values[:, 0] >= self.params.known
+        ends = means(values), values[..., 0, 0] >= self.params.known
         return SampledBlock.of(pi, self.now.question, chance, ends, use)
 
     def _improve(self, k: int) -> None:
         """A new policy and new prices from everything sampled so far."""
         now, p, spec, table = self.now, self.params, self.spec, self.table
-        if self.samples.start[0] < p.known:
+        if self.samples.start[0, 0] < p.known:
             now.final[...] = now.pi
             return
         seen = improve.view(self.samples, now.played, now.pi, p.pseudo, p.least)
@@ -242,23 +240,12 @@ class ModelFreePRI(Learner):
         account = Account(k * spec.rho - self.ledger.totals[1:], left, sampled, surplus)
         asked = np.minimum(owed(account, seen.spread, gain, p.reserve), np.maximum(gain, 0.0))
         pi = best(seen, spec.rho + asked, np.maximum(dear, at_bounds.lam), live, fee).p
-        if not fixed:
-            self._replace(seen, pi)
+        if not fixed and ((pi > 0) != (now.pi > 0)).any():
+            for array in (self.samples.start, self.samples.visits, now.played):
+                array *= p.keep
         now.pi[...] = pi
         if k < table.freeze:
             now.question[...] = spec.allowed & (pi == 0) & ~seen.worse(now.lam, p.doubt)
-
-    def _replace(self, seen: Measured, pi: FloatArray) -> None:
-        """The policy changes to pi: let samples that saw another continuation fade."""
-        now, samples, p, (H, S, A) = self.now, self.samples, self.params, pi.shape
-        change = (pi - now.pi)[..., None] * seen.effect
-        rows, values = improve.worth_keeping(samples.values.reshape(H, S, -1), change.sum(axis=2))
-        improve.fade(samples.rows, np.maximum(rows, p.known).repeat(S * A))
-        improve.fade(samples.values, np.maximum(values, p.known).repeat(S))
-        if ((pi > 0) != (now.pi > 0)).any():
-            now.changes += 1
-            for array in (samples.start, samples.visits, now.played):
-                array *= p.keep
 
     # -- HAND OVER -----------------------------------------------------------------------------------------------------
 
@@ -323,8 +310,7 @@ class ModelFreePRI(Learner):
         reached, ruled_out = (seen.reach > 0)[..., None] & self.spec.allowed, seen.worse(now.lam, p.doubt)
         undecided = reached & (pi == 0) & ~ruled_out
         return {
-            "changes of the support": now.changes,
             "actions reached": int(reached.sum()),
             "actions undecided": int(undecided.sum()),
-            **decisions(seen.reach, pi, self.samples.rows[:, 0].reshape(pi.shape)),
+            **decisions(seen.reach, pi, self.samples.rows[..., 0, 0]),
         }

@@ -1,8 +1,8 @@
 """What samples of MF-PRI say: effects of actions and their errors, the next policy, and the one to return.
 
-A record of samples is n, then M = 1+N sums, then the lower triangle of products x_m x_n (n <= m), row by row; records
-may fade, so n need not be whole. Around the policies played so far, totals are linear in the action probabilities p of
-each reached decision (h, s):
+A record of n samples x [M], M = 1+N, is the sum of (1, x) (1, x)^T; that of whole episodes fades, so that n need not be
+whole. Around the policies played so far, totals are linear in the action probabilities p of each reached decision
+(h, s):
 
     v(p) = v_base + sum_{h,s} reach(h,s) sum_a p(a|h,s) (Q(h,s,a) - Q(h,s,base)),     w_n(p) likewise with C_n.
 """
@@ -20,19 +20,15 @@ from cmdpkit.model.tolerances import LP_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 
 
-def means(records: FloatArray, M: int) -> FloatArray:
+def means(records: FloatArray) -> FloatArray:
     """[..., M], zero where there is no sample."""
-    return records[..., 1 : 1 + M] / np.maximum(records[..., :1], 1.0)
+    return records[..., 0, 1:] / np.maximum(records[..., 0, :1], 1.0)
 
 
-def covariance(records: FloatArray, M: int) -> FloatArray:
+def covariance(records: FloatArray) -> FloatArray:
     """[..., M, M], of each record."""
-    lower = np.zeros((*records.shape[:-1], M, M))
-    rows, columns = np.tril_indices(M)
-    lower[..., rows, columns] = records[..., 1 + M :] / np.maximum(records[..., :1], 1.0)
-    lower[..., columns, rows] = lower[..., rows, columns]
-    mean = means(records, M)
-    return lower - mean[..., :, None] * mean[..., None, :]
+    mean = means(records)
+    return records[..., 1:, 1:] / np.maximum(records[..., :1, :1], 1.0) - mean[..., :, None] * mean[..., None, :]
 
 
 class Measured(NamedTuple):
@@ -85,19 +81,18 @@ def view(samples: Samples, played: FloatArray, pi: FloatArray, pseudo: float, le
     samples, and so that samples that are all the same do not count as exact, one sample of the largest variance there
     can be is added to all samples of the step.
     """
-    (H, S, A), M, start = pi.shape, samples.M, samples.start
-    n = max(float(start[0]), 1.0)
-    rows, mean, base = samples.rows.reshape(H, S, A, -1), played / n, pi.argmax(axis=-1)
-    X, spread, count = means(rows, M), covariance(rows, M), rows[..., 0, None, None]
-    largest = np.arange(H, 0, -1.0)[:, None, None] ** 2 / 4 * np.eye(M)
+    rows, start, n = samples.rows, samples.start, max(float(samples.start[0, 0]), 1.0)
+    mean, base = played / n, pi.argmax(axis=-1)
+    X, spread, count = means(rows), covariance(rows), rows[..., :1, :1]
+    largest = np.arange(len(pi), 0, -1.0)[:, None, None] ** 2 / 4 * np.eye(X.shape[-1])
     pooled = ((spread * count).sum(axis=(1, 2)) + largest) / (count.sum(axis=(1, 2)) + 1)
     error = (spread * count + pseudo * pooled[:, None, None]) / (count + pseudo) / np.maximum(count, 1.0)
     effect = X - np.take_along_axis(X, base[..., None, None], 2)
-    reach = (samples.visits / n).reshape(H, S)
-    at_base = means(start, M) - np.einsum("hs,hsa,hsam->m", reach, mean, effect)
-    enough = rows[..., 0] >= least
+    reach = samples.visits / n
+    at_base = means(start) - np.einsum("hs,hsa,hsam->m", reach, mean, effect)
+    enough = rows[..., 0, 0] >= least
     ok = enough & np.take_along_axis(enough, base[..., None], -1)
-    return Measured(n, mean, reach, base, at_base, effect, error, covariance(start, M), ok)
+    return Measured(n, mean, reach, base, at_base, effect, error, covariance(start), ok)
 
 
 class Allocation(NamedTuple):
@@ -155,27 +150,6 @@ def handed_over(
         return worth(totals[0], (totals[1:] - rho - extra) / seen.errors(p), penalty)
 
     return max(policies, key=worth_of)
-
-
-def fade(records: FloatArray, most: FloatArray) -> None:
-    """Let records [n, :] weigh no more than `most` [n] samples each."""
-    records *= np.minimum(1.0, most / np.maximum(records[:, 0], 1e-12))[:, None]
-
-
-def worth_keeping(values: FloatArray, moved: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """[H] each: samples of rows and of values that are worth keeping when decisions have moved values [H, S, M].
-
-    Rows of earlier steps, and values of these steps and earlier ones, saw another continuation. They keep as many
-    samples as make their standard error as large as that change. So a small change costs little, and an action that
-    looked bad only because of what followed is in question again. `values` are the records of values [H, S, :].
-    """
-    M, counts = moved.shape[-1], values[..., 0, None]
-    square = np.maximum(np.diagonal(covariance(values, M), axis1=-2, axis2=-1), 0.0)
-    variance = (square * counts).sum(axis=1) / np.maximum(counts.sum(axis=1), 1.0)
-    drift = np.flip(np.cumsum(np.flip((moved**2).max(axis=1), 0), axis=0), 0)  # [H, M]: of this step and later ones
-    later = np.append(drift[1:], np.zeros((1, M)), axis=0)
-    rows, own = (np.where(x > 0, variance / np.maximum(x, 1e-300), np.inf).min(axis=-1) for x in (later, drift))
-    return rows, own
 
 
 # -- A small linear program: probabilities at a few decisions that come as near as possible to a wanted effect.

@@ -18,7 +18,10 @@ utilities):
 - a start: the return of a whole episode without deviations, with its visits.
 
 Deviations are asked for whether or not a state has anything to try, so that none being asked for says nothing about the
-path: samples are unbiased. All samples go into records of moments, n, sums and products, side by side in memory.
+path: samples are unbiased. A record of samples x is the sum of (1, x) (1, x)^T, with their number in its first place.
+
+Both passes from the end of an episode to its start follow one path of samples. There are no transition rows in them, so
+that they are no case for the operators.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cmdpkit.estimate.counts import new_episode
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
@@ -53,10 +57,8 @@ class SampledEpisode(NamedTuple):
     @classmethod
     def of(cls, spec: Spec) -> SampledEpisode:
         """Before the first episode."""
-        (states, actions), M = np.zeros((2, spec.H), dtype=np.int64), 1 + spec.N
-        return cls(
-            states, actions, np.zeros((spec.H, M)), np.zeros(M), np.zeros(spec.H, dtype=bool), np.zeros(M), np.zeros(M)
-        )
+        M = 1 + spec.N
+        return cls(*new_episode(spec.H, M), np.zeros(spec.H, dtype=bool), np.zeros(M), np.zeros(M))
 
 
 # -- WARM UP -----------------------------------------------------------------------------------------------------------
@@ -88,8 +90,8 @@ class SampledBlock(NamedTuple):
     policy: FloatArray  # [H*S, A]: the policy without deviations
     deviating: FloatArray  # [H*S, A]: what is played where a deviation is asked for
     pi: FloatArray  # [H*S, A]: what is played, deviations included, for the meter
-    ahead: FloatArray  # [H*S, 1+N]: value estimates
-    known: BoolArray  # [H*S]: where they are good enough to end a sample with
+    ahead: FloatArray  # [H, S, 1+N]: value estimates
+    known: BoolArray  # [H, S]: where they are good enough to end a sample with
     fresh: BoolArray  # [1]: whether the meter has not been told of it yet
 
     @classmethod
@@ -108,28 +110,18 @@ class SampledBlock(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Sums of all samples; a record of moments holds n, 1+N sums and the lower triangle of products."""
+    """Records of all samples, [2+N, 2+N] each."""
 
-    rows: FloatArray  # [H*S*A, record]: of what follows each action
-    values: FloatArray  # [H*S, record]: of the return from each state on
+    rows: FloatArray  # [H, S, A, record]: of what follows each action
+    values: FloatArray  # [H, S, record]: of the return from each state on
     start: FloatArray  # [record]: of the return of whole episodes
-    visits: FloatArray  # [H*S]: how often the episodes of `start` came to each state
-
-    @property
-    def M(self) -> int:
-        """Number of signals."""
-        return (math.isqrt(1 + 8 * len(self.start)) - 3) // 2
+    visits: FloatArray  # [H, S]: how often the episodes of `start` came to each state
 
     @classmethod
     def of(cls, spec: Spec) -> Samples:
         """No samples yet."""
-        cells, size = spec.H * spec.S, record_size(1 + spec.N)
-        return cls(np.zeros((cells * spec.A, size)), np.zeros((cells, size)), np.zeros(size), np.zeros(cells))
-
-
-def record_size(M: int) -> int:
-    """Length of a record of samples [M]: their number, sums and products."""
-    return 1 + M + M * (M + 1) // 2
+        cells, record = spec.allowed.shape, (2 + spec.N, 2 + spec.N)
+        return cls(np.zeros(cells + record), np.zeros(cells[:2] + record), np.zeros(record), np.zeros(cells[:2]))
 
 
 class ModelFree(NamedTuple):
@@ -156,7 +148,7 @@ def _show(player, meter):
 @choose.of(ModelFree)
 def _choose(player, episode, h, s, rng):
     """The action to take; notes whether a deviation was asked for."""
-    block, i = player.block, h * (len(player.block.known) // len(episode.states)) + s
+    block, i = player.block, h * player.block.known.shape[1] + s
     if player.warming:
         return np.int64(player.values.best[i])
     episode.deviations[h] = block.chance > 0.0 and uniform(rng) < block.chance
@@ -194,48 +186,37 @@ def _sample(block, samples, episode):
 
     That of a row runs on up to a known state; a deviation on the way ends it.
     """
-    H, S, A, M = (
-        len(episode.states),
-        len(block.known) // len(episode.states),
-        block.policy.shape[1],
-        len(episode.totals),
-    )
+    H, M = episode.signals.shape
     free = True  # no deviation is asked for at this step or later
-    for m in range(M):
-        episode.to_go[m] = 0.0
+    episode.to_go[:] = 0.0
     for h in range(H - 1, -1, -1):
-        i = h * S + episode.states[h]
+        s = episode.states[h]
         free = free and not episode.deviations[h]
         for m in range(M):
             episode.to_go[m] += episode.signals[h, m]
-            episode.target[m] = episode.signals[h, m]
         if free:
-            _add(samples.values[i], episode.to_go)
-        whole = True
-        for j in range(h + 1, H):
-            later = j * S + episode.states[j]
-            whole = block.known[later] or not episode.deviations[j]
-            if not whole:
-                break
-            for m in range(M):
-                episode.target[m] += block.ahead[later, m] if block.known[later] else episode.signals[j, m]
-            if block.known[later]:
-                break
-        if whole:
-            _add(samples.rows[i * A + episode.actions[h]], episode.target)
+            _add(samples.values[h, s], episode.to_go)
+        end = h + 1
+        while end < H and not block.known[end, episode.states[end]] and not episode.deviations[end]:
+            end += 1
+        if end < H and not block.known[end, episode.states[end]]:
+            continue
+        for m in range(M):
+            episode.target[m] = 0.0
+            for j in range(h, end):
+                episode.target[m] += episode.signals[j, m]
+            if end < H:
+                episode.target[m] += block.ahead[end, episode.states[end], m]
+        _add(samples.rows[h, s, episode.actions[h]], episode.target)
     if free:
         _add(samples.start, episode.to_go)
         for h in range(H):
-            samples.visits[h * S + episode.states[h]] += 1.0
+            samples.visits[h, episode.states[h]] += 1.0
 
 
 @compiled(inline=True)
 def _add(record, x):
-    """One more sample x [1+N] in a record of moments."""
-    record[0] += 1.0
-    i = 1 + len(x)
-    for m in range(len(x)):
-        record[1 + m] += x[m]
-        for n in range(m + 1):
-            record[i] += x[m] * x[n]
-            i += 1
+    """One more sample x [1+N] in a record."""
+    for i in range(len(record)):
+        for j in range(len(record)):
+            record[i, j] += (x[i - 1] if i > 0 else 1.0) * (x[j - 1] if j > 0 else 1.0)
