@@ -103,18 +103,6 @@ def arrive(player, s, restarted, rng):
     """
 
 
-@compiled(inline=True)
-def observed(player, outcomes, x):
-    """`observe`, also for single steps."""
-    observe(player, outcomes, x)
-
-
-@compiled(inline=True)
-def arrived(player, s, restarted, rng):
-    """`arrive`, also for single steps."""
-    return arrive(player, s, restarted, rng)
-
-
 @compiled
 def play(walk, player, rng, out, first, last):
     """Fill the columns of out [1+N, n] from `first` on, until `last` or until there is something to decide.
@@ -128,8 +116,8 @@ def play(walk, player, rng, out, first, last):
         count_step(walk.meter, s, a, outcomes[x])
         for n in range(len(out)):
             out[n, t] = outcomes[x, n]
-        observed(player, outcomes, x)
-        if not arrived(player, np.int64(s_next), restarted, rng):
+        observe(player, outcomes, x)
+        if not arrive(player, np.int64(s_next), restarted, rng):
             return t + 1
     return last
 
@@ -163,10 +151,10 @@ class StepLearner(Learner):
 
     def last(self, signals: FloatArray) -> None:
         """Learn from a step that is followed by a new start."""
-        observed(self._player(), np.reshape(signals, (1, -1)), 0)
+        observe(self._player(), np.reshape(signals, (1, -1)), 0)
 
     def _arrive(self, s: int, restarted: bool, rng: Stream) -> int:
-        if not arrived(self._player(), s, restarted, rng):
+        if not arrive(self._player(), s, restarted, rng):
             self._decided(rng)
         return int(self._player().place[1])
 
@@ -267,25 +255,20 @@ def at_random(spec: Spec) -> FloatArray:
 class Player(StepLearner):
     """A learner that plays plans; a subclass says which, in `decide`.
 
-    A plan is one policy, or `length` policies that are played in turn.
+    A plan is one policy, or several that are played in turn.
     """
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.counts = new_counts(1, spec.S, spec.A, 1 + spec.N)
         self.position = Position.of(spec)
-        self.pi = np.tile(at_random(spec), (self.length, 1, 1))  # [length, S, A], what is played; at first at random
+        self.pi = at_random(spec)[None]  # [L, S, A], what is played; at first at random
         self.plans = 0  # how many were made
         self.impossible = 0  # how many of them could not meet the bounds
 
     @abstractmethod
     def decide(self, rng: Stream) -> None:
         """Choose what to play from now on, and say with `wait` until when."""
-
-    @property
-    def length(self) -> int:
-        """Number of policies of a plan, which are played in turn."""
-        return 1
 
     @property
     def steps(self) -> int:
@@ -338,7 +321,7 @@ class Player(StepLearner):
 
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
-        now = (self.position.clock[STEPS] - self.position.clock[BEGAN]) % self.length
+        now = (self.position.clock[STEPS] - self.position.clock[BEGAN]) % len(self.pi)
         return self.pi[now : now + 1].copy()
 
     def recommend(self) -> FloatArray:

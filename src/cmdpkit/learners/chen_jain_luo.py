@@ -123,12 +123,8 @@ class ChenJainLuo(Player):
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
+        self.pi = np.repeat(self.pi, self.params.segment, axis=0)  # one policy per step of a segment
         self.kept = Kept.none(spec, self.params.segment, self.params.kept)
-
-    @property
-    def length(self) -> int:
-        """Number of policies of a plan: one per step of a segment."""
-        return self.params.segment
 
     def decide(self, rng: Stream) -> None:
         """Play the next segment: by a new plan from the present state, or by the last one if none is due."""
