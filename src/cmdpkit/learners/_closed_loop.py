@@ -1,18 +1,22 @@
-"""What CL-PRI and MF-PRI share: timetable, debts, and the sample of the returned policy."""
+"""What CL-PRI and MF-PRI share: timetable, debts, the sample of the returned policy, and how blocks are played."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cmdpkit.estimate.intervals import Intervals, simultaneous
+from cmdpkit.learners import Learner, Source
+from cmdpkit.learners._episodes import chosen, learned, play_episodes
 from cmdpkit.learners.params import Params, probability, ruled
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.tolerances import NO_SPREAD, REPAID, SAME_REWARD
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.simulate.random import Stream
 
 BLIND = (
     "all {episodes:,} episodes earned the same reward at every step; if rewards can differ, the rewarding states were "
@@ -143,6 +147,46 @@ class Ledger(NamedTuple):
         """
         n = int(self.size[0])
         return simultaneous(self.sample[:n], float(H), delta, planned=planned) if n > 1 else None
+
+
+class BlockLearner(Learner):
+    """A learner that plays blocks of episodes in a compiled loop."""
+
+    guarantee = "the certificate of the returned policy holds with probability 1 - delta; no proved rate of regret"
+    paper = "our own, after arXiv 2309.15395"
+    source = "ours"
+    growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
+    ledger: Ledger
+
+    @abstractmethod
+    def _player(self) -> Any:
+        """What compiled code plays and learns from."""
+
+    @abstractmethod
+    def _make_room(self) -> int:
+        """Make room for the rest of the block; returns for how many of its episodes there is room."""
+
+    @abstractmethod
+    def _count(self, played: int) -> None:
+        """Episodes were played; at the end of a block, begin what comes next."""
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play to the end of the block at most."""
+        n = min(self._make_room(), out.shape[1] - first)
+        played = int(play_episodes(*source, self._player(), self._episode, rng, out, first, n))
+        self._count(played)
+        return played
+
+    def act(self, h: int, s: int) -> int:
+        """The action to take at step h in state s."""
+        return int(chosen(self._player(), self._episode, h, s, self._rng))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode."""
+        self._make_room()
+        episode = self._episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
+        learned(self._player(), episode, self._rng)
+        self._count(1)
 
 
 @compiled(inline=True)

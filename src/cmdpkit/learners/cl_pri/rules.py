@@ -12,10 +12,9 @@ from cmdpkit.estimate.model import Model, Plan, best_plan
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners._closed_loop import Account, LoopParams, Timetable, owed
-from cmdpkit.learners._note import Note, notes_above
 from cmdpkit.learners.params import above_zero, at_least_zero
 from cmdpkit.learners.spec import Spec
-from cmdpkit.model.tolerances import LP_TOLERANCE, NO_GAIN, NO_SHORTFALL, NO_SPREAD
+from cmdpkit.model.tolerances import NO_GAIN, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.policies import action_values, flow
 
@@ -201,22 +200,6 @@ FEW = (
     "{episodes:,} episodes are few for {cells:,} {kind}: they cannot all be tried, and the policy may be far from the "
     "best; at least {enough:,} episodes would help"
 )
-
-
-def said_of(
-    planned: FloatArray, promised: FloatArray, realised: FloatArray, prices: FloatArray, p: ClosedLoopParams
-) -> list[Note]:
-    """What is said about bounds [N] that are missed, and about debts that are repaid at more than exploration pays.
-
-    They are missed in the estimated model by the last plan, at worst by the returned policy, and per episode in what
-    was realised. Where there is nothing to say yet an array, or the prices, are empty.
-    """
-    said = notes_above("no plan for a bound", planned, LP_TOLERANCE)
-    said += notes_above("not cleared", promised, LP_TOLERANCE)
-    said += notes_above("too dear to repay", np.where(prices > p.repay_price, realised, 0.0), NO_SHORTFALL, prices)
-    said += notes_above("exploration not repaid", np.where(prices > p.repay_price, 0.0, realised), NO_SHORTFALL)
-    dear = np.where(prices <= p.repay_price, prices, 0.0)
-    return said + [Note("repaid dearly", n, price=float(x)) for n, x in enumerate(dear) if x > p.price]
 
 
 def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool) -> str:

@@ -12,7 +12,7 @@ rho, of which k were played:
                 lam  <- prices of best(seen, rho)
                 pi   <- best(seen, rho + owed) at prices of at most `steep` lam + `extra`
                 until freeze K: in question are actions that may gain at these prices
-    HAND OVER at hand_over K: final <- the best policy for the bounds and a margin (`improve.handed_over`)
+    HAND OVER at hand_over K: final <- the best policy for the bounds and a margin
     CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
 
 What is proved and what is not is in docs/theory/cl-pri.md.
@@ -22,15 +22,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
-from cmdpkit.learners import Learner, Source, Spec
-from cmdpkit.learners._closed_loop import BLIND, Account, Ledger, LoopParams, Timetable, owed
-from cmdpkit.learners._episodes import chosen, learned, play_episodes
+from cmdpkit.estimate.errors import error_quantile
+from cmdpkit.estimate.intervals import Intervals
+from cmdpkit.learners import Spec
+from cmdpkit.learners._closed_loop import BLIND, Account, BlockLearner, Ledger, LoopParams, Timetable, owed
 from cmdpkit.learners._note import Note, decisions, notes_above
 from cmdpkit.learners._q_learning import greedy_policy
 from cmdpkit.learners.mf_pri import improve, play
@@ -40,14 +39,12 @@ from cmdpkit.learners.params import above_zero, at_least_zero, share
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, TIE_FEE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.simulate.random import Stream
 
 
 @dataclass(frozen=True)
 class ModelFreeParams(LoopParams):
     """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale."""
 
-    certified: bool = False  # return a policy that its certificate proves safe, at some loss of value
     warm_up: float = above_zero(10.0)  # episodes of warm-up per (step, state, action), at most a quarter of the run
     price: float = above_zero(100.0)  # highest price, reward per unit of utility; a tenth of it in the warm-up
     explore: float = at_least_zero(2.0)  # deviations per episode: explore sqrt(actions / episodes so far)
@@ -62,7 +59,6 @@ class ModelFreeParams(LoopParams):
     reserve: float = at_least_zero(5.0)  # standard deviations of bad luck that are kept in reserve
     steep: float = at_least_zero(3.0)  # until `freeze` debts are repaid at most at this multiple of a bound's price
     extra: float = at_least_zero(0.1)  # plus this
-    missed: float = at_least_zero(0.05)  # penalty for missing a bound, as a share of the range of values
 
 
 @dataclass
@@ -82,7 +78,7 @@ class LoopState:
     starts: float = 0.0  # n of `Samples.start` when the block began
 
 
-class ModelFreePRI(Learner):
+class ModelFreePRI(BlockLearner):
     """MF-PRI at work; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
@@ -95,12 +91,8 @@ class ModelFreePRI(Learner):
     """
 
     title = "MF-PRI: our own, without counts; improves by sampled returns, steers to the bounds, one policy certified."
-    guarantee = "the certificate of the returned policy holds with probability 1 - delta; no proved rate of regret"
-    paper = "our own, after arXiv 2309.15395"
-    source = "ours"
     presets = {"practical": ModelFreeParams()}
-    changing: ClassVar[tuple[str, ...]] = ("now", "samples", "values", "block", "ledger")
-    growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
+    changing = ("now", "samples", "values", "block", "ledger")
     params: ModelFreeParams
     _episode: play.SampledEpisode  # type: ignore[assignment]
 
@@ -135,40 +127,30 @@ class ModelFreePRI(Learner):
         """Whether the policy to return is fixed."""
         return self.now.episode >= self.table.hand
 
-    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
-        """Play to the end of the block at most, in a compiled loop."""
-        n = min(int(out.shape[1]) - first, self.now.block_end - self.now.episode)
-        self._make_room()
-        play_episodes(*source, self._player(), self._episode, rng, out, first, n)
-        self._count(n)
-        return n
-
     def act(self, h: int, s: int) -> int:
         """The optimistic action in the warm-up, then one of the block."""
         self._acted = h + 1
-        return int(chosen(self._player(), self._episode, h, s, self._rng))
+        return super().act(h, s)
 
     def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
         """Learn from the episode; after an early end, deviations are drawn for the other steps as well."""
         for h in range(self._acted, self.spec.H):
             self.act(h, int(states[h]))
-        self._make_room()
-        episode = self._episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
-        learned(self._player(), episode, self._rng)
-        self._count(1)
+        super().end(states, actions, signals)
 
     def _player(self) -> play.ModelFree:
         parts = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger
         return play.ModelFree(*parts, self.warming)
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> int:
+        left = self.now.block_end - self.now.episode
         if self.block.certify:
-            self.ledger = self.ledger.with_room(self.now.block_end - self.now.episode)
+            self.ledger = self.ledger.with_room(left)
+        return left
 
-    def _count(self, m: int) -> None:
-        """m episodes were played; at the end of a block, begin what comes next."""
+    def _count(self, played: int) -> None:
         now, table = self.now, self.table
-        now.episode += m
+        now.episode += played
         if now.episode < now.block_end:
             return
         if now.block_end == table.explore:
@@ -250,14 +232,13 @@ class ModelFreePRI(Learner):
     # -- HAND OVER -----------------------------------------------------------------------------------------------------
 
     def _hand_over(self, seen: Measured, live: BoolArray, fee: FloatArray) -> None:
-        """Fix the policy to return."""
-        now, p, rho = self.now, self.params, self.spec.rho
-        extra = np.zeros(len(rho))
-        if p.certified:  # a further margin lets the certificate say that the policy is safe
-            extra = margin_for_certificate(seen.spread, self.spec.H, p.delta, self.table.sample_size())
-        now.final[...] = improve.handed_over(seen, rho, extra, live, fee, p.missed, p.price)
+        """Fix the policy to return: the best one for the bounds and a margin for its own error."""
+        now, rho, z = self.now, self.spec.rho, error_quantile(self.params.delta, 1)
+        highest = np.full(len(rho), self.params.price)
+        margin = z * seen.errors(best(seen, rho, highest, live, fee).p)
+        now.final[...] = best(seen, rho + margin, highest, live, fee).p
         now.spare[...] = seen.totals(now.final)[1:] - rho
-        now.uncovered[...] = np.maximum(NormalDist().inv_cdf(1 - p.delta) * seen.errors(now.final) - now.spare, 0.0)
+        now.uncovered[...] = np.maximum(z * seen.errors(now.final) - now.spare, 0.0)
 
     # -- results -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What samples of MF-PRI say: effects of actions and their errors, the next policy, and the one to return.
+"""What samples of MF-PRI say: effects of actions and their errors, and the next policy.
 
 A record of n samples x [M], M = 1+N, is the sum of (1, x) (1, x)^T; that of whole episodes fades, so that n need not be
 whole. Around the policies played so far, totals are linear in the action probabilities p of each reached decision
@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.errors import worth
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.learners.mf_pri.play import Samples
 from cmdpkit.model.tolerances import LP_TOLERANCE
@@ -130,26 +129,6 @@ def greedy(seen: Measured, lam: FloatArray, live: BoolArray) -> FloatArray:
     worth = np.where(live, seen.effect @ np.append(1.0, lam), -np.inf)
     taken = worth.argmax(axis=-1)
     return seen.totals(np.eye(live.shape[-1])[np.where(np.isfinite(worth.max(axis=-1)), taken, seen.base)])
-
-
-def handed_over(
-    seen: Measured, rho: FloatArray, extra: FloatArray, live: BoolArray, fee: FloatArray, missed: float, price: float
-) -> FloatArray:
-    """Among the best policies [H, S, A] for the bounds plus -1, -1/2, 0, ... 6 standard errors, the worthiest one.
-
-    What it is worth is said at `estimate.errors.worth`. The margin comes on top of `extra` [N].
-    """
-    high, values = np.full(len(rho), price), np.where(live, seen.effect[..., 0], 0.0)
-    penalty = missed * float((seen.reach * (values.max(axis=-1) - values.min(axis=-1))).sum())
-    unit = seen.errors(best(seen, rho, high, live, fee).p)
-    margins = np.arange(-1.0, 6.5, 0.5) if len(rho) else np.zeros(1)
-    policies = [best(seen, rho + extra + t * unit, high, live, fee).p for t in margins]
-
-    def worth_of(p: FloatArray) -> float:
-        totals = seen.totals(p)
-        return worth(totals[0], (totals[1:] - rho - extra) / seen.errors(p), penalty)
-
-    return max(policies, key=worth_of)
 
 
 # -- A small linear program: probabilities at a few decisions that come as near as possible to a wanted effect.
