@@ -23,6 +23,17 @@ BLIND = (
     "never reached, and the problem is unsolved; more episodes may reach them"
 )
 
+FEW = (
+    "{episodes:,} episodes are few for {cells:,} {kind}: they cannot all be tried, and the policy may be far from the "
+    "best; at least {enough:,} episodes would help"
+)
+
+
+def few_episodes(episodes: int, cells: int, enough: int, *, pooled: bool) -> str:
+    """The sentence that a run is short for its problem; `pooled` says that all steps share what was seen."""
+    kind = "(state, action) pairs" if pooled else "(step, state, action) triples"
+    return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)
+
 
 @dataclass(frozen=True)
 class LoopParams(Params):
@@ -157,6 +168,7 @@ class BlockLearner(Learner):
     source = "ours"
     growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
     ledger: Ledger
+    table: Timetable
 
     @abstractmethod
     def _player(self) -> Any:
@@ -176,6 +188,11 @@ class BlockLearner(Learner):
         played = int(play_episodes(*source, self._player(), self._episode, rng, out, first, n))
         self._count(played)
         return played
+
+    def _account(self, k: int, surplus: FloatArray) -> Account:
+        """The account after k episodes; surplus [N] is that of the returned policy."""
+        sampled = self.table.sample_size(k)
+        return Account(k * self.spec.rho - self.ledger.totals[1:], self.table.K - k - sampled, sampled, surplus)
 
     def act(self, h: int, s: int) -> int:
         """The action to take at step h in state s."""

@@ -35,7 +35,7 @@ from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Spec, State
-from cmdpkit.learners._closed_loop import BLIND, Account, BlockLearner, Ledger, Timetable
+from cmdpkit.learners._closed_loop import BLIND, BlockLearner, Ledger, Timetable, few_episodes
 from cmdpkit.learners._model_based.learner import certifier_of, proved
 from cmdpkit.learners._note import Note, UnitTotals, decisions, notes_above
 from cmdpkit.learners._q_learning import greedy_policy
@@ -85,7 +85,7 @@ class ClosedLoopPRI(BlockLearner):
         self.certifier = certifier_of(spec, p.counted)
         self._safe: tuple[int, FloatArray | None] = -1, None  # episode, and the policy that is proved safe then
         if not spec.anytime and self.table.explore < self.cells:
-            self.notes = (rules.few_episodes(spec.K, self.cells, p, pooled=self.T == 1),)
+            self.notes = (self._few(spec.K),)
         self._continue_exploration()
 
     # -- playing -------------------------------------------------------------------------------------------------------
@@ -192,11 +192,9 @@ class ClosedLoopPRI(BlockLearner):
         """A new plan from everything seen so far; returns the visits up to which actions are tried beside it."""
         now, clock, p, spec, k = self.now, self.clock, self.params, self.spec, self.clock.episode
         settled = k >= self.table.freeze
-        sampled = self.table.sample_size(k)
         surplus = now.promised - spec.rho if k >= self.table.hand else np.zeros(spec.N)
-        account = Account(k * spec.rho - self.ledger.totals[1:], self.table.K - k - sampled, sampled, surplus)
         model = self._model()
-        plan, spare = rules.repaying_plan(model, spec.rho, account, p, settled=settled)
+        plan, spare = rules.repaying_plan(model, spec.rho, self._account(k, surplus), p, settled=settled)
         self.plans += 1
         clock.infeasible_last = not plan.feasible
         self.impossible += clock.infeasible_last
@@ -333,11 +331,16 @@ class ClosedLoopPRI(BlockLearner):
         if self.ledger.is_blind:
             said.append(BLIND.format(episodes=clock.episode))
         if self.spec.anytime and clock.episode * p.exploration_share < self.cells:
-            said.append(rules.few_episodes(clock.episode, self.cells, p, pooled=self.T == 1))
+            said.append(self._few(clock.episode))
         elif not self.notes and not self.exploring and not clock.all_found:
             missing = self.cells - int((self.counts.visits > 0).sum())
             said.append(rules.UNFINISHED.format(episodes=clock.explored, missing=missing, cells=self.cells))
         return said
+
+    def _few(self, episodes: int) -> str:
+        """The sentence that so few episodes cannot try everything once."""
+        enough = math.ceil(self.cells / self.params.exploration_share)
+        return few_episodes(episodes, self.cells, enough, pooled=self.T == 1)
 
     def internals(self) -> dict[str, Any]:
         """The run as plain values. States and actions are given by index, totals in unit scale."""

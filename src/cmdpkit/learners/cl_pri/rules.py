@@ -196,14 +196,3 @@ UNFINISHED = (
     "exploration had to end after {episodes:,} episodes while it still found new actions, and {missing:,} of {cells:,} "
     "were never tried: more episodes, or a larger exploration_share, would help"
 )
-FEW = (
-    "{episodes:,} episodes are few for {cells:,} {kind}: they cannot all be tried, and the policy may be far from the "
-    "best; at least {enough:,} episodes would help"
-)
-
-
-def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool) -> str:
-    """The sentence that a run is short for its problem, and how long it should be to try everything once."""
-    kind = "(state, action) pairs" if pooled else "(step, state, action) triples"
-    enough = math.ceil(cells / p.exploration_share)
-    return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)

@@ -5,10 +5,10 @@ memory is a few tables of H S A (1 + N)^2 numbers, and a problem takes four to t
 `cl_pri`, whose timetable, repaying of debts and certificate it shares. The whole of it, for K episodes with the bounds
 rho, of which k were played:
 
-    WARM UP   optimistic Q-learning with prices: a first policy pi and first prices lam (`play.warm_up`)
+    WARM UP   optimistic Q-learning with prices: a first policy pi and first prices lam (`samples.warm_up`)
     LOOP      in blocks of `growth` min(k, K - k) episodes
-                play pi; with a small chance per step deviate to an action in question; sample what follows (`play`)
-                seen <- what an action earns more than that of the policy, with its error (`improve.view`)
+                play pi; with a small chance per step deviate to an action in question; sample what follows
+                seen <- what an action earns more than that of the policy, with its error (`samples.view`)
                 lam  <- prices of best(seen, rho)
                 pi   <- best(seen, rho + owed) at prices of at most `steep` lam + `extra`
                 until freeze K: in question are actions that may gain at these prices
@@ -29,16 +29,14 @@ import numpy as np
 from cmdpkit.estimate.errors import error_quantile
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Spec
-from cmdpkit.learners._closed_loop import BLIND, Account, BlockLearner, Ledger, LoopParams, Timetable, owed
+from cmdpkit.learners._closed_loop import BLIND, BlockLearner, Ledger, LoopParams, Timetable, few_episodes, owed
 from cmdpkit.learners._note import Note, decisions, notes_above
 from cmdpkit.learners._q_learning import greedy_policy
-from cmdpkit.learners.mf_pri import improve, play
-from cmdpkit.learners.mf_pri.improve import Measured, best, means
-from cmdpkit.learners.mf_pri.play import SampledBlock
+from cmdpkit.learners.mf_pri import samples
 from cmdpkit.learners.params import above_zero, at_least_zero, share
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, TIE_FEE
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,6 @@ class LoopState:
 
     pi: FloatArray  # [H, S, A]: the policy of the loop
     final: FloatArray  # [H, S, A]: the policy to return, once it is fixed
-    played: FloatArray  # [H, S, A]: policies summed over the episodes of `Samples.start`
     question: BoolArray  # [H, S, A]: actions not in use that are worth deviating to
     lam: FloatArray  # [N]: prices of the bounds
     short: FloatArray  # [N]: shortfall of the last policy from the bounds
@@ -75,7 +72,6 @@ class LoopState:
     spare: FloatArray  # [N]: by how much that policy exceeds the bounds
     block_end: int  # the episode at which the running block ends
     episode: int = 0  # episodes played
-    starts: float = 0.0  # n of `Samples.start` when the block began
 
 
 class ModelFreePRI(BlockLearner):
@@ -94,7 +90,7 @@ class ModelFreePRI(BlockLearner):
     presets = {"practical": ModelFreeParams()}
     changing = ("now", "samples", "values", "block", "ledger")
     params: ModelFreeParams
-    _episode: play.SampledEpisode  # type: ignore[assignment]
+    _episode: samples.SampledEpisode  # type: ignore[assignment]
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
@@ -103,17 +99,14 @@ class ModelFreePRI(BlockLearner):
         cells = int(spec.allowed.any(axis=0).sum()) if spec.stationary else pairs
         warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
         self.table = Timetable.of(0, K, warm, p)
-        self.constants, self.values = play.warm_up(spec, warm, p.price / 10)
-        self.samples, self.ledger = play.Samples.of(spec), Ledger.of(1 + N)
-        pi, final, played = np.zeros((3, *shape))
-        self.now = LoopState(pi, final, played, np.zeros(shape, dtype=bool), *np.zeros((4, N)), block_end=warm)  # type: ignore[misc]
-        self._episode, self._acted = play.SampledEpisode.of(spec), 0
+        self.constants, self.values = samples.warm_up(spec, warm, p.price / 10)
+        self.samples, self.ledger = samples.Samples.of(spec), Ledger.of(1 + N)
+        pi, final = np.zeros((2, *shape))
+        self.now = LoopState(pi, final, np.zeros(shape, dtype=bool), *np.zeros((4, N)), block_end=warm)  # type: ignore[misc]
+        self._episode = samples.SampledEpisode.of(spec)
         self.block = self._new_block(greedy_policy(spec, self.values.best), 0.0, "repay")
         if warm < pairs:
-            self.notes = (
-                f"K = {K:,} is short for {pairs:,} (step, state, action) cells: the warm-up of {warm:,} episodes does "
-                "not reach them all, and the policy may be far from the best",
-            )
+            self.notes = (few_episodes(K, pairs, 4 * pairs, pooled=False),)
 
     # -- playing -------------------------------------------------------------------------------------------------------
 
@@ -122,25 +115,9 @@ class ModelFreePRI(BlockLearner):
         """Whether the warm-up is still on."""
         return self.now.episode < self.table.explore
 
-    @property
-    def certifying(self) -> bool:
-        """Whether the policy to return is fixed."""
-        return self.now.episode >= self.table.hand
-
-    def act(self, h: int, s: int) -> int:
-        """The optimistic action in the warm-up, then one of the block."""
-        self._acted = h + 1
-        return super().act(h, s)
-
-    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode; after an early end, deviations are drawn for the other steps as well."""
-        for h in range(self._acted, self.spec.H):
-            self.act(h, int(states[h]))
-        super().end(states, actions, signals)
-
-    def _player(self) -> play.ModelFree:
+    def _player(self) -> samples.ModelFree:
         parts = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger
-        return play.ModelFree(*parts, self.warming)
+        return samples.ModelFree(*parts, self.warming)
 
     def _make_room(self) -> int:
         left = self.now.block_end - self.now.episode
@@ -154,9 +131,9 @@ class ModelFreePRI(BlockLearner):
         if now.episode < now.block_end:
             return
         if now.block_end == table.explore:
-            self._end_warm_up()
-        else:
-            now.played[...] += (self.samples.start[0, 0] - now.starts) * now.pi
+            now.lam[...] = samples.mean_prices(self.values)
+            now.pi[...] = now.final[...] = self._warm_policy()
+            now.question[...] = self.spec.allowed & (now.pi == 0)
         if now.episode < table.K:
             self._begin_block(now.episode)
         else:
@@ -164,18 +141,11 @@ class ModelFreePRI(BlockLearner):
 
     # -- WARM UP -------------------------------------------------------------------------------------------------------
 
-    def _end_warm_up(self) -> None:
-        """The first policy and prices."""
-        now = self.now
-        now.lam[...] = play.mean_prices(self.values)
-        now.pi[...] = now.final[...] = self._warm_policy()
-        now.question[...] = self.spec.allowed & (now.pi == 0)
-
     def _warm_policy(self) -> FloatArray:
         """[H, S, A]: greedy for what the warm-up has learned, at the average of its prices."""
         H, S, A, N = *self.spec.allowed.shape, self.spec.N
         learned = self.values.cells.reshape(H + 1, S, A, -1)[:H, :, :, : 1 + N]
-        worth = learned[..., 0] + learned[..., 1:] @ play.mean_prices(self.values)
+        worth = learned[..., 0] + learned[..., 1:] @ samples.mean_prices(self.values)
         return one_hot(np.where(self.spec.allowed, worth, -np.inf).argmax(axis=-1), A)
 
     # -- LOOP ----------------------------------------------------------------------------------------------------------
@@ -186,19 +156,16 @@ class ModelFreePRI(BlockLearner):
         certify = k >= table.hand and not self.block.certify
         if not certify or k == table.hand:
             self._improve(k)
-        size = table.block_end(k) - k
-        if k < table.freeze:
-            size = min(max(size, math.ceil(p.known)), table.freeze - k)
-        now.block_end, now.starts = k + size, float(self.samples.start[0, 0])
+        now.block_end = table.block_end(k)
         asked = p.explore * math.sqrt(int(self.spec.allowed.sum()) / max(k, 1))
         chance = min(asked, p.deviations) / self.spec.H if k < table.freeze and now.question.any() else 0.0
         use = "certify" if certify else "repay" if k >= table.hand else "learn"
         self.block = self._new_block(now.final if certify else now.pi, chance, use)
 
-    def _new_block(self, pi: FloatArray, chance: float, use: str) -> SampledBlock:
+    def _new_block(self, pi: FloatArray, chance: float, use: str) -> samples.SampledBlock:
         values = self.samples.values
-        ends = means(values), values[..., 0, 0] >= self.params.known
-        return SampledBlock.of(pi, self.now.question, chance, ends, use)
+        ends = samples.means(values), values[..., 0, 0] >= self.params.known
+        return samples.SampledBlock.of(pi, self.now.question, chance, ends, use)
 
     def _improve(self, k: int) -> None:
         """A new policy and new prices from everything sampled so far."""
@@ -206,24 +173,20 @@ class ModelFreePRI(BlockLearner):
         if self.samples.start[0, 0] < p.known:
             now.final[...] = now.pi
             return
-        seen = improve.view(self.samples, now.played, now.pi, p.pseudo, p.least)
+        seen = samples.view(self.samples, now.pi, p.pseudo, p.least)
         live, highest = (seen.ok & spec.allowed) | (now.pi > 0), np.full(spec.N, p.price)
         fee = np.where(now.pi > 0, 0.0, p.enter * seen.advantage(now.lam)[1] + TIE_FEE)
         if k == table.hand:
             self._hand_over(seen, live, fee)
         certain = spec.rho - p.tolerance * seen.errors(now.pi)  # a smaller shortfall may be noise
-        at_bounds = best(seen, certain, highest, live, fee)
-        now.lam[...], now.short[...] = at_bounds.lam, at_bounds.short
+        _, now.lam[...], now.short[...] = samples.best(seen, certain, highest, live, fee)
         dear = highest if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
         dearer = now.lam + np.diag(np.maximum(dear - now.lam, 0.0))  # [N, N]: one bound at its highest price
-        gain = np.array([improve.greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
-        half, fixed = (table.K - k) / 2, k >= table.hand
-        left, sampled, surplus = (half, half, now.spare) if fixed else (2 * half, 0.0, np.zeros(spec.N))
-        account = Account(k * spec.rho - self.ledger.totals[1:], left, sampled, surplus)
-        asked = np.minimum(owed(account, seen.spread, gain, p.reserve), np.maximum(gain, 0.0))
-        pi = best(seen, spec.rho + asked, np.maximum(dear, at_bounds.lam), live, fee).p
-        if not fixed and ((pi > 0) != (now.pi > 0)).any():
-            for array in (self.samples.start, self.samples.visits, now.played):
+        gain = np.array([samples.greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
+        asked = np.minimum(owed(self._account(k, now.spare), seen.spread, gain, p.reserve), np.maximum(gain, 0.0))
+        pi, _, _ = samples.best(seen, spec.rho + asked, np.maximum(dear, now.lam), live, fee)
+        if k < table.hand and ((pi > 0) != (now.pi > 0)).any():
+            for array in (self.samples.start, self.samples.visits):
                 array *= p.keep
         now.pi[...] = pi
         if k < table.freeze:
@@ -231,12 +194,12 @@ class ModelFreePRI(BlockLearner):
 
     # -- HAND OVER -----------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, seen: Measured, live: BoolArray, fee: FloatArray) -> None:
+    def _hand_over(self, seen: samples.Measured, live: BoolArray, fee: FloatArray) -> None:
         """Fix the policy to return: the best one for the bounds and a margin for its own error."""
         now, rho, z = self.now, self.spec.rho, error_quantile(self.params.delta, 1)
         highest = np.full(len(rho), self.params.price)
-        margin = z * seen.errors(best(seen, rho, highest, live, fee).p)
-        now.final[...] = best(seen, rho + margin, highest, live, fee).p
+        margin = z * seen.errors(samples.best(seen, rho, highest, live, fee)[0])
+        now.final[...] = samples.best(seen, rho + margin, highest, live, fee)[0]
         now.spare[...] = seen.totals(now.final)[1:] - rho
         now.uncovered[...] = np.maximum(z * seen.errors(now.final) - now.spare, 0.0)
 
@@ -252,7 +215,7 @@ class ModelFreePRI(BlockLearner):
         """pi [H, S, A]: the policy fixed for certification; before that, the policy of the loop."""
         if self.warming:
             return self._warm_policy()
-        pi: FloatArray = self.now.final if self.certifying else self.now.pi
+        pi: FloatArray = self.now.final if self.now.episode >= self.table.hand else self.now.pi
         return pi.copy()
 
     @property
@@ -273,11 +236,9 @@ class ModelFreePRI(BlockLearner):
     def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that look out of reach or were missed, and rewards that were never found."""
         now, k, said = self.now, self.now.episode, list[str | Note]()
-        if self.warming:
-            return ()
         if k >= self.table.freeze:
             said += notes_above("missed", now.short, LP_TOLERANCE, now.lam)
-        if self.certifying:
+        if k >= self.table.hand:
             said += notes_above("not cleared", now.uncovered, 0.0)
         if k >= self.table.K:
             said += notes_above("exploration not repaid", self.spec.rho - self.ledger.totals[1:] / k, LP_TOLERANCE)
@@ -286,12 +247,10 @@ class ModelFreePRI(BlockLearner):
 
     def internals(self) -> dict[str, Any]:
         """The run's account as plain values; states and actions are given by index, because no names are known."""
-        now, p, pi = self.now, self.params, self.recommend()
-        seen = improve.view(self.samples, now.played, pi, p.pseudo, p.least)
-        reached, ruled_out = (seen.reach > 0)[..., None] & self.spec.allowed, seen.worse(now.lam, p.doubt)
-        undecided = reached & (pi == 0) & ~ruled_out
+        p, pi = self.params, self.recommend()
+        seen = samples.view(self.samples, pi, p.pseudo, p.least)
+        reached, ruled_out = (seen.reach > 0)[..., None] & self.spec.allowed, seen.worse(self.now.lam, p.doubt)
         return {
-            "actions reached": int(reached.sum()),
-            "actions undecided": int(undecided.sum()),
+            "actions undecided": int((reached & (pi == 0) & ~ruled_out).sum()),
             **decisions(seen.reach, pi, self.samples.rows[..., 0, 0]),
         }

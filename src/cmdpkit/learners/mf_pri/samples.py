@@ -1,4 +1,4 @@
-"""The compiled part of MF-PRI: its warm-up, and blocks of episodes of a policy with deviations.
+"""What MF-PRI samples, in compiled code, and what the samples say.
 
 The *warm-up* is optimistic Q-learning of reward and utilities, with prices that follow. An episode is learned from when
 it has ended, from its last step to its first, so that news from its end reaches its start at once. Where the world does
@@ -18,7 +18,11 @@ utilities):
 - a start: the return of a whole episode without deviations, with its visits.
 
 Deviations are asked for whether or not a state has anything to try, so that none being asked for says nothing about the
-path: samples are unbiased. A record of samples x is the sum of (1, x) (1, x)^T, with their number in its first place.
+path: samples are unbiased. A record of n samples x [M], M = 1+N, is the sum of (1, x) (1, x)^T, with n in its first
+place; that of whole episodes fades, so that n need not be whole. Around the policies played so far, totals are linear
+in the action probabilities p of each reached decision (h, s):
+
+    v(p) = v_base + sum_{h,s} reach(h,s) sum_a p(a|h,s) (Q(h,s,a) - Q(h,s,base)),     w_n(p) likewise with C_n.
 
 Both passes from the end of an episode to its start follow one path of samples. There are no transition rows in them, so
 that they are no case for the operators.
@@ -32,11 +36,13 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.counts import new_episode
+from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.learners._q_learning import PriceConstants, PricedTables, find_best, learn_cell, move_prices
 from cmdpkit.model.compiled import compiled
+from cmdpkit.model.tolerances import LP_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.mixing import conditional
 from cmdpkit.simulate.meter import ExploringPolicy, PolicyTable, watch
@@ -115,13 +121,13 @@ class Samples(NamedTuple):
     rows: FloatArray  # [H, S, A, record]: of what follows each action
     values: FloatArray  # [H, S, record]: of the return from each state on
     start: FloatArray  # [record]: of the return of whole episodes
-    visits: FloatArray  # [H, S]: how often the episodes of `start` came to each state
+    visits: FloatArray  # [H, S, A]: how often the episodes of `start` took each action
 
     @classmethod
     def of(cls, spec: Spec) -> Samples:
         """No samples yet."""
         cells, record = spec.allowed.shape, (2 + spec.N, 2 + spec.N)
-        return cls(np.zeros(cells + record), np.zeros(cells[:2] + record), np.zeros(record), np.zeros(cells[:2]))
+        return cls(np.zeros(cells + record), np.zeros(cells[:2] + record), np.zeros(record), np.zeros(cells))
 
 
 class ModelFree(NamedTuple):
@@ -147,11 +153,16 @@ def _show(player, meter):
 
 @choose.of(ModelFree)
 def _choose(player, episode, h, s, rng):
-    """The action to take; notes whether a deviation was asked for."""
+    """The action to take.
+
+    At the first step all deviations are asked for, so that where an episode ends says nothing about them.
+    """
     block, i = player.block, h * player.block.known.shape[1] + s
     if player.warming:
         return np.int64(player.values.best[i])
-    episode.deviations[h] = block.chance > 0.0 and uniform(rng) < block.chance
+    if h == 0:
+        for j in range(len(episode.states)):
+            episode.deviations[j] = block.chance > 0.0 and uniform(rng) < block.chance
     return np.int64(draw(block.deviating if episode.deviations[h] else block.policy, i, rng))
 
 
@@ -211,7 +222,7 @@ def _sample(block, samples, episode):
     if free:
         _add(samples.start, episode.to_go)
         for h in range(H):
-            samples.visits[h, episode.states[h]] += 1.0
+            samples.visits[h, episode.states[h], episode.actions[h]] += 1.0
 
 
 @compiled(inline=True)
@@ -220,3 +231,124 @@ def _add(record, x):
     for i in range(len(record)):
         for j in range(len(record)):
             record[i, j] += (x[i - 1] if i > 0 else 1.0) * (x[j - 1] if j > 0 else 1.0)
+
+
+# -- What samples say --------------------------------------------------------------------------------------------------
+
+
+def means(records: FloatArray) -> FloatArray:
+    """[..., M], zero where there is no sample."""
+    return records[..., 0, 1:] / np.maximum(records[..., 0, :1], 1.0)
+
+
+def covariance(records: FloatArray) -> FloatArray:
+    """[..., M, M], of each record."""
+    mean = means(records)
+    return records[..., 1:, 1:] / np.maximum(records[..., :1, :1], 1.0) - mean[..., :, None] * mean[..., None, :]
+
+
+class Measured(NamedTuple):
+    """What the samples say about totals around the policies that were played."""
+
+    n: float  # episodes of these policies without deviations
+    played: FloatArray  # [H, S, A]: how often they took each action, per episode
+    reach: FloatArray  # [H, S]: probability of getting there
+    base: IntArray  # [H, S]: actions that effects are measured against
+    at_base: FloatArray  # [M]: totals if every decision took its base action
+    effect: FloatArray  # [H, S, A, M]: what an action brings more than the base action
+    error: FloatArray  # [H, S, A, M, M]: squared errors of row means, and their products
+    noise: FloatArray  # [M, M]: covariance of an episode's totals
+    ok: BoolArray  # [H, S, A]: enough samples to say anything
+
+    def totals(self, p: FloatArray) -> FloatArray:
+        """[M]: value and utilities of a policy p [H, S, A]."""
+        found: FloatArray = self.at_base + np.einsum("hs,hsa,hsam->m", self.reach, p, self.effect)
+        return found
+
+    def errors(self, p: FloatArray) -> FloatArray:
+        """[N]: standard errors of the utilities of p: of what was played, and of the effects of what is changed."""
+        changed = (self.reach[..., None] * p - self.played) ** 2
+        own = np.einsum("hsa,hsamm->m", changed, self.error)
+        found: FloatArray = np.sqrt(np.maximum(np.diag(self.noise) / self.n + own, 1e-24))
+        return found[1:]
+
+    @property
+    def spread(self) -> FloatArray:
+        """[N]: standard deviations of an episode's utilities."""
+        found: FloatArray = np.sqrt(np.maximum(np.diag(self.noise)[1:], 0.0))
+        return found
+
+    def worse(self, lam: FloatArray, doubt: float) -> BoolArray:
+        """[H, S, A]: actions that lose at prices lam [N], by more than `doubt` standard errors."""
+        advantage, error = self.advantage(lam)
+        return self.ok & (advantage + doubt * error < 0)
+
+    def advantage(self, lam: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """[H, S, A] each: what actions gain at prices lam [N], and the standard error of that."""
+        c, b = np.append(1.0, lam), self.base[..., None]
+        square = np.einsum("m,hsamn,n->hsa", c, self.error, c)
+        return self.effect @ c, np.sqrt(np.maximum(square + np.take_along_axis(square, b, -1), 0.0))
+
+
+def view(samples: Samples, pi: FloatArray, pseudo: float, least: float) -> Measured:
+    """The view from the samples, with base actions of the present policy pi [H, S, A].
+
+    Few samples say little about their variance, so the average of the step is mixed in with the weight of `pseudo`
+    samples, and so that samples that are all the same do not count as exact, one sample of the largest variance there
+    can be is added to all samples of the step.
+    """
+    rows, start, n = samples.rows, samples.start, max(float(samples.start[0, 0]), 1.0)
+    played, base = samples.visits / n, pi.argmax(axis=-1)
+    X, spread, count = means(rows), covariance(rows), rows[..., :1, :1]
+    largest = np.arange(len(pi), 0, -1.0)[:, None, None] ** 2 / 4 * np.eye(X.shape[-1])
+    pooled = ((spread * count).sum(axis=(1, 2)) + largest) / (count.sum(axis=(1, 2)) + 1)
+    error = (spread * count + pseudo * pooled[:, None, None]) / (count + pseudo) / np.maximum(count, 1.0)
+    effect = X - np.take_along_axis(X, base[..., None, None], 2)
+    at_base = means(start) - np.einsum("hsa,hsam->m", played, effect)
+    enough = rows[..., 0, 0] >= least
+    ok = enough & np.take_along_axis(enough, base[..., None], -1)
+    return Measured(n, played, played.sum(axis=-1), base, at_base, effect, error, covariance(start), ok)
+
+
+def best(
+    seen: Measured, target: FloatArray, high: FloatArray, live: BoolArray, fee: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The best policy on the actions `live` [H, S, A] that reaches the target [N] as far as no price exceeds high [N].
+
+    Coming into use costs fee [H, S, A] per unit of reach. Returns the policy [H, S, A], with base actions where there
+    was nothing to decide, the prices [N], and what is missing to the target [N]. A linear program:
+
+        minimise cost . q + high . short,  where each decision's q sum to 1, and their effects plus short reach the gap
+                                           between what base actions earn and the target
+
+    Its answer is a vertex: at most N actions are in use beyond one per decision.
+    """
+    p, N = np.eye(live.shape[-1])[seen.base], len(target)
+    decided = (seen.reach > 0) & (live.sum(axis=-1) > 1)
+    h, s, a = np.nonzero(live & decided[..., None])
+    gap, m, n = target - seen.at_base[1:], len(h), int(decided.sum())
+    if m == 0:
+        return p, np.where(gap > 0, high, 0.0), np.maximum(gap, 0.0)
+    effect = seen.reach[h, s, None] * seen.effect[h, s, a]
+    cost = seen.reach[h, s] * fee[h, s, a] - effect[:, 0]
+    decision = np.cumsum(decided.ravel()).reshape(decided.shape)[h, s] - 1
+    own = np.column_stack((decision, np.broadcast_to(n + np.arange(N), (m, N))))
+    start = np.concatenate(((1 + N) * np.arange(m), (1 + N) * m + np.arange(2 * N + 1)))
+    index = np.concatenate((own.ravel(), n + np.arange(N), n + np.arange(N)))
+    value = np.concatenate((np.column_stack((np.ones(m), effect[:, 1:])).ravel(), np.ones(N), -np.ones(N)))
+    equal = np.concatenate((np.ones(n), gap))
+    limits = np.zeros(m + 2 * N), np.full(m + 2 * N, INFINITY)
+    highs = configured()
+    highs.passModel(program(np.concatenate((cost, high, np.zeros(N))), limits, (equal, equal), (start, index, value)))
+    ended = run(highs)
+    if ended != "optimal":
+        raise RuntimeError(f"the master LP ended as {ended}")
+    found, duals = answer(highs)
+    p[h, s, a] = np.where(found[:m] < LP_TOLERANCE, 0.0, found[:m])
+    return p / p.sum(axis=-1, keepdims=True), np.clip(duals[n:], 0.0, high), np.maximum(found[m : m + N], 0.0)
+
+
+def greedy(seen: Measured, lam: FloatArray, live: BoolArray) -> FloatArray:
+    """[M]: totals of the policy that takes the best live action at prices lam [N] everywhere."""
+    worth = np.where(live, seen.effect @ np.append(1.0, lam), -np.inf)
+    return seen.totals(np.eye(live.shape[-1])[worth.argmax(axis=-1)])
