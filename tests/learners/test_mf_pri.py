@@ -219,7 +219,7 @@ def test_very_short_runs_end_with_a_policy_and_say_that_they_are_short(K):
     cmdp = envs.build("paper/grid")
     learner, _ = finished(cmdp, K)
     Policy.of(cmdp, learner.recommend())
-    assert "are few for 750 (step, state, action) triples" in learner.notes[0]
+    assert "are few for 105 (state, action) pairs" in learner.notes[0]
     json.dumps(learner.internals())
 
 
@@ -296,7 +296,7 @@ def test_the_timetable_covers_all_episodes_and_blocks_shrink_towards_the_end():
     [
         ({"delta": 1.0}, "delta is 1.0, expected a probability of at least 1e-12 and below 1"),
         ({"freeze": 1.0}, "freeze is 1.0, expected above 0 and below 1"),
-        ({"deviations": 1.5}, "deviations is 1.5, expected from 0 to 1"),
+        ({"keep": 1.5}, "keep is 1.5, expected from 0 to 1"),
         ({"price": 0.0}, "price is 0.0, expected more than 0"),
     ],
 )

@@ -87,7 +87,7 @@ def test_moments_are_those_of_the_samples():
 
 def seen_by(learner, pi):
     """What the samples of a learner that played nothing but pi say."""
-    return view(learner.samples, pi, learner.params.pseudo, learner.params.least)
+    return view(learner.samples, pi, learner.params.pseudo)
 
 
 def test_standard_errors_of_advantages_and_utilities_are_those_of_repeated_experiments():

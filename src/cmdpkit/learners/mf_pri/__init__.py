@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.errors import error_quantile
 from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import BLIND, BlockLearner, Ledger, LoopParams, Timetable, few_episodes, owed
@@ -45,18 +44,17 @@ class ModelFreeParams(LoopParams):
 
     warm_up: float = above_zero(10.0)  # episodes of warm-up per (step, state, action), at most a quarter of the run
     price: float = above_zero(100.0)  # highest price, reward per unit of utility; a tenth of it in the warm-up
-    explore: float = at_least_zero(2.0)  # deviations per episode: explore sqrt(actions / episodes so far)
-    deviations: float = share(0.5)  # and at most this
+    explore: float = at_least_zero(2.0)  # deviations per episode: explore sqrt(actions / episodes so far), at most 1
     doubt: float = at_least_zero(3.0)  # standard errors by which an action must be worse to be out of question
     enter: float = at_least_zero(2.0)  # standard errors by which an action must be better to come into use
     known: float = above_zero(50.0)  # samples that make a value trusted
     keep: float = share(0.5)  # weight that whole episodes keep when other actions come into use
     pseudo: float = above_zero(5.0)  # samples that the average variance of a step counts as
-    least: float = above_zero(3.0)  # samples an action needs before they say anything
     tolerance: float = at_least_zero(1.0)  # standard errors by which a bound must be missed before its price is raised
     reserve: float = at_least_zero(5.0)  # standard deviations of bad luck that are kept in reserve
     steep: float = at_least_zero(3.0)  # until `freeze` debts are repaid at most at this multiple of a bound's price
     extra: float = at_least_zero(0.1)  # plus this
+    margin: float = at_least_zero(2.5)  # standard errors by which the returned policy is to clear its bounds
 
 
 @dataclass
@@ -95,8 +93,7 @@ class ModelFreePRI(BlockLearner):
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, K, shape, N = self.params, spec.K, spec.allowed.shape, spec.N
-        pairs = int(spec.allowed.sum())
-        cells = int(spec.allowed.any(axis=0).sum()) if spec.stationary else pairs
+        cells = int((spec.allowed.any(axis=0) if spec.stationary else spec.allowed).sum())
         warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
         self.table = Timetable.of(0, K, warm, p)
         self.constants, self.values = samples.warm_up(spec, warm, p.price / 10)
@@ -105,8 +102,8 @@ class ModelFreePRI(BlockLearner):
         self.now = LoopState(pi, final, np.zeros(shape, dtype=bool), *np.zeros((4, N)), block_end=warm)  # type: ignore[misc]
         self._episode = samples.SampledEpisode.of(spec)
         self.block = self._new_block(greedy_policy(spec, self.values.best), 0.0, "repay")
-        if warm < pairs:
-            self.notes = (few_episodes(K, pairs, 4 * pairs, pooled=False),)
+        if warm < cells:
+            self.notes = (few_episodes(K, cells, 4 * cells, pooled=spec.stationary),)
 
     # -- playing -------------------------------------------------------------------------------------------------------
 
@@ -158,7 +155,7 @@ class ModelFreePRI(BlockLearner):
             self._improve(k)
         now.block_end = table.block_end(k)
         asked = p.explore * math.sqrt(int(self.spec.allowed.sum()) / max(k, 1))
-        chance = min(asked, p.deviations) / self.spec.H if k < table.freeze and now.question.any() else 0.0
+        chance = min(asked, 1.0) / self.spec.H if k < table.freeze and now.question.any() else 0.0
         use = "certify" if certify else "repay" if k >= table.hand else "learn"
         self.block = self._new_block(now.final if certify else now.pi, chance, use)
 
@@ -173,7 +170,7 @@ class ModelFreePRI(BlockLearner):
         if self.samples.start[0, 0] < p.known:
             now.final[...] = now.pi
             return
-        seen = samples.view(self.samples, now.pi, p.pseudo, p.least)
+        seen = samples.view(self.samples, now.pi, p.pseudo)
         live, highest = (seen.ok & spec.allowed) | (now.pi > 0), np.full(spec.N, p.price)
         fee = np.where(now.pi > 0, 0.0, p.enter * seen.advantage(now.lam)[1] + TIE_FEE)
         if k == table.hand:
@@ -183,7 +180,8 @@ class ModelFreePRI(BlockLearner):
         dear = highest if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
         dearer = now.lam + np.diag(np.maximum(dear - now.lam, 0.0))  # [N, N]: one bound at its highest price
         gain = np.array([samples.greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
-        asked = np.minimum(owed(self._account(k, now.spare), seen.spread, gain, p.reserve), np.maximum(gain, 0.0))
+        spread = np.sqrt(np.maximum(np.diag(seen.noise)[1:], 0.0))
+        asked = np.minimum(owed(self._account(k, now.spare), spread, gain, p.reserve), np.maximum(gain, 0.0))
         pi, _, _ = samples.best(seen, spec.rho + asked, np.maximum(dear, now.lam), live, fee)
         if k < table.hand and ((pi > 0) != (now.pi > 0)).any():
             for array in (self.samples.start, self.samples.visits):
@@ -196,12 +194,12 @@ class ModelFreePRI(BlockLearner):
 
     def _hand_over(self, seen: samples.Measured, live: BoolArray, fee: FloatArray) -> None:
         """Fix the policy to return: the best one for the bounds and a margin for its own error."""
-        now, rho, z = self.now, self.spec.rho, error_quantile(self.params.delta, 1)
-        highest = np.full(len(rho), self.params.price)
-        margin = z * seen.errors(samples.best(seen, rho, highest, live, fee)[0])
+        now, p, rho = self.now, self.params, self.spec.rho
+        highest = np.full(len(rho), p.price)
+        margin = p.margin * seen.errors(samples.best(seen, rho, highest, live, fee)[0])
         now.final[...] = samples.best(seen, rho + margin, highest, live, fee)[0]
         now.spare[...] = seen.totals(now.final)[1:] - rho
-        now.uncovered[...] = np.maximum(z * seen.errors(now.final) - now.spare, 0.0)
+        now.uncovered[...] = np.maximum(p.margin * seen.errors(now.final) - now.spare, 0.0)
 
     # -- results -------------------------------------------------------------------------------------------------------
 
@@ -215,8 +213,7 @@ class ModelFreePRI(BlockLearner):
         """pi [H, S, A]: the policy fixed for certification; before that, the policy of the loop."""
         if self.warming:
             return self._warm_policy()
-        pi: FloatArray = self.now.final if self.now.episode >= self.table.hand else self.now.pi
-        return pi.copy()
+        return (self.now.final if self.now.episode >= self.table.hand else self.now.pi).copy()
 
     @property
     def multipliers(self) -> FloatArray:
@@ -248,7 +245,7 @@ class ModelFreePRI(BlockLearner):
     def internals(self) -> dict[str, Any]:
         """The run's account as plain values; states and actions are given by index, because no names are known."""
         p, pi = self.params, self.recommend()
-        seen = samples.view(self.samples, pi, p.pseudo, p.least)
+        seen = samples.view(self.samples, pi, p.pseudo)
         reached, ruled_out = (seen.reach > 0)[..., None] & self.spec.allowed, seen.worse(self.now.lam, p.doubt)
         return {
             "actions undecided": int((reached & (pi == 0) & ~ruled_out).sum()),

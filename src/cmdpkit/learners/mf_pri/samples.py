@@ -258,25 +258,17 @@ class Measured(NamedTuple):
     effect: FloatArray  # [H, S, A, M]: what an action brings more than the base action
     error: FloatArray  # [H, S, A, M, M]: squared errors of row means, and their products
     noise: FloatArray  # [M, M]: covariance of an episode's totals
-    ok: BoolArray  # [H, S, A]: enough samples to say anything
+    ok: BoolArray  # [H, S, A]: there are samples of it and of the base action
 
     def totals(self, p: FloatArray) -> FloatArray:
         """[M]: value and utilities of a policy p [H, S, A]."""
-        found: FloatArray = self.at_base + np.einsum("hs,hsa,hsam->m", self.reach, p, self.effect)
-        return found
+        return np.asarray(self.at_base + np.einsum("hs,hsa,hsam->m", self.reach, p, self.effect))
 
     def errors(self, p: FloatArray) -> FloatArray:
         """[N]: standard errors of the utilities of p: of what was played, and of the effects of what is changed."""
         changed = (self.reach[..., None] * p - self.played) ** 2
         own = np.einsum("hsa,hsamm->m", changed, self.error)
-        found: FloatArray = np.sqrt(np.maximum(np.diag(self.noise) / self.n + own, 1e-24))
-        return found[1:]
-
-    @property
-    def spread(self) -> FloatArray:
-        """[N]: standard deviations of an episode's utilities."""
-        found: FloatArray = np.sqrt(np.maximum(np.diag(self.noise)[1:], 0.0))
-        return found
+        return np.sqrt(np.maximum(np.diag(self.noise) / self.n + own, 1e-24))[1:]
 
     def worse(self, lam: FloatArray, doubt: float) -> BoolArray:
         """[H, S, A]: actions that lose at prices lam [N], by more than `doubt` standard errors."""
@@ -290,7 +282,7 @@ class Measured(NamedTuple):
         return self.effect @ c, np.sqrt(np.maximum(square + np.take_along_axis(square, b, -1), 0.0))
 
 
-def view(samples: Samples, pi: FloatArray, pseudo: float, least: float) -> Measured:
+def view(samples: Samples, pi: FloatArray, pseudo: float) -> Measured:
     """The view from the samples, with base actions of the present policy pi [H, S, A].
 
     Few samples say little about their variance, so the average of the step is mixed in with the weight of `pseudo`
@@ -305,8 +297,8 @@ def view(samples: Samples, pi: FloatArray, pseudo: float, least: float) -> Measu
     error = (spread * count + pseudo * pooled[:, None, None]) / (count + pseudo) / np.maximum(count, 1.0)
     effect = X - np.take_along_axis(X, base[..., None, None], 2)
     at_base = means(start) - np.einsum("hsa,hsam->m", played, effect)
-    enough = rows[..., 0, 0] >= least
-    ok = enough & np.take_along_axis(enough, base[..., None], -1)
+    tried = rows[..., 0, 0] > 0
+    ok = tried & np.take_along_axis(tried, base[..., None], -1)
     return Measured(n, played, played.sum(axis=-1), base, at_base, effect, error, covariance(start), ok)
 
 
