@@ -105,21 +105,15 @@ class TripleQALearned(NamedTuple):
     taken: IntArray  # [2, S, A]: how often an action was taken in the first and in the second half of the run
 
 
-class TripleQAConstants(NamedTuple):
-    """What compiled code needs to know of spec and parameters."""
-
-    usable: BoolArray  # [S, A]
-    rho: FloatArray  # [N]: bounds, tightened by eps
-    steps: int  # T
-    p: Any  # the fields of `TripleQAParams`
-
-
 class TripleQAPlayer(NamedTuple):
     """What compiled code plays and learns from."""
 
     place: IntArray  # that of `learned`
     learned: TripleQALearned
-    c: TripleQAConstants
+    usable: BoolArray  # [S, A]
+    rho: FloatArray  # [N]: bounds, tightened by eps
+    steps: int  # T
+    p: Any  # the fields of `TripleQAParams`
 
 
 class TripleQA(StepLearner):
@@ -135,14 +129,12 @@ class TripleQA(StepLearner):
     paper = "doi 10.1609/aaai.v36i4.20302"
     source = "memory"
     presets = {"practical": practical, "theory": theory}
-    fixed = (*StepLearner.fixed, "constants")
+    fixed = (*StepLearner.fixed, "player")
     params: TripleQAParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, cells = self.params, (spec.S, spec.A, 1 + spec.N)
-        usable, rho = readonly(spec.allowed[0]), readonly(spec.rho + p.eps)
-        self.constants = TripleQAConstants(usable, rho, spec.K, TripleQANumbers(*astuple(p)))
         self.learned = TripleQALearned(
             values=np.full(cells, p.horizon),
             copies=np.full(cells, p.horizon),
@@ -154,14 +146,17 @@ class TripleQA(StepLearner):
             signals=np.zeros(1 + spec.N),
             taken=np.zeros((2, *cells[:2]), dtype=np.int64),
         )
+        usable, rho = readonly(spec.allowed[0]), readonly(spec.rho + p.eps)
+        numbers = TripleQANumbers(*astuple(p))
+        self.player = TripleQAPlayer(self.learned.place, self.learned, usable, rho, spec.K, numbers)
         self.notes = _notes(spec, p)
 
     def _player(self) -> TripleQAPlayer:
-        return TripleQAPlayer(self.learned.place, self.learned, self.constants)
+        return self.player
 
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
-        chosen = [best(self.learned, self.constants, s) for s in range(self.spec.S)]
+        chosen = [best(self.player, s) for s in range(self.spec.S)]
         return np.eye(self.spec.A)[chosen][None]
 
     def recommend(self) -> FloatArray:
@@ -207,65 +202,66 @@ def _observe(player, outcomes, x):
 @arrive.of(TripleQAPlayer)
 def _arrive(player, s, restarted, rng):
     if player.place[0] < 0:  # the run begins
-        player.place[0], player.place[1] = s, best(player.learned, player.c, s)
+        player.place[0], player.place[1] = s, best(player, s)
     else:
-        learn(player.learned, player.c, s)
+        learn(player, s)
     return True
 
 
 @compiled
-def best(learned, c, s):
+def best(player, s):
     """The action that maximises Q^ + sum_n Z_n / eta C^_n; ties go to the lower number."""
+    learned = player.learned
     found, top = -1, -np.inf
-    for a in range(c.usable.shape[1]):
-        if not c.usable[s, a]:
+    for a in range(player.usable.shape[1]):
+        if not player.usable[s, a]:
             continue
         value = learned.copies[s, a, 0]
         for n in range(len(learned.queue)):
-            value += learned.queue[n] / c.p.eta * learned.copies[s, a, n + 1]
+            value += learned.queue[n] / player.p.eta * learned.copies[s, a, n + 1]
         if value > top:
             found, top = a, value
     return found
 
 
 @compiled
-def learn(learned, c, s_next):
+def learn(player, s_next):
     """Learn from the step at `learned.place`, which led to s_next, and choose an action there."""
-    signals, s, a = learned.signals, learned.place[0], learned.place[1]
-    a_next = best(learned, c, s_next)
-    learned.taken[1 if 2 * learned.clock[STEPS] >= c.steps else 0, s, a] += 1
+    learned, p, s, a = player.learned, player.p, player.place[0], player.place[1]
+    signals, a_next = learned.signals, best(player, s_next)
+    learned.taken[1 if 2 * learned.clock[STEPS] >= player.steps else 0, s, a] += 1
     learned.visits[s, a] += 1.0
     n_visits = learned.visits[s, a]
-    rate = (c.p.chi + 1.0) / (c.p.chi + n_visits)
-    gamma = 1.0 - 1.0 / c.p.horizon
-    bonus = c.p.bonus * np.sqrt((c.p.chi + 1.0) / (c.p.chi + n_visits))
+    rate = (p.chi + 1.0) / (p.chi + n_visits)
+    gamma = 1.0 - 1.0 / p.horizon
+    bonus = p.bonus * np.sqrt((p.chi + 1.0) / (p.chi + n_visits))
     lower = True
     for n in range(len(signals)):
         if n > 0:
-            learned.driven[n - 1] += learned.copies[s, a, n] / c.p.horizon if c.p.estimated else signals[n]
+            learned.driven[n - 1] += learned.copies[s, a, n] / p.horizon if p.estimated else signals[n]
         target = signals[n] + gamma * learned.copies[s_next, a_next, n] + bonus
         learned.values[s, a, n] += rate * (target - learned.values[s, a, n])
         lower = lower and learned.values[s, a, n] <= learned.copies[s, a, n]
-    if lower or not c.p.monotone:
+    if lower or not p.monotone:
         for n in range(len(signals)):
             learned.copies[s, a, n] = learned.values[s, a, n]
     learned.clock[STEPS] += 1
     learned.clock[LEFT] -= 1
     if learned.clock[LEFT] == 0:  # move the queues, let the visits fade and raise the values
-        learned.clock[LEFT] = c.p.frame
+        learned.clock[LEFT] = p.frame
         for n in range(len(learned.queue)):
-            learned.queue[n] = max(0.0, learned.queue[n] + c.rho[n] - learned.driven[n] / c.p.frame)
+            learned.queue[n] = max(0.0, learned.queue[n] + player.rho[n] - learned.driven[n] / p.frame)
             learned.driven[n] = 0.0
-        share = 1.0 - learned.clock[STEPS] / c.steps
+        share = 1.0 - learned.clock[STEPS] / player.steps
         S, A, M = learned.values.shape
         for i in range(S):
             for b in range(A):
-                learned.visits[i, b] *= c.p.keep
+                learned.visits[i, b] *= p.keep
                 for n in range(M):
                     value = learned.values[i, b, n]
-                    if share > 0.0 and c.p.lift > 0.0:
-                        learned.values[i, b, n] = min(c.p.horizon, value + c.p.lift * c.p.horizon * share)
+                    if share > 0.0 and p.lift > 0.0:
+                        learned.values[i, b, n] = min(p.horizon, value + p.lift * p.horizon * share)
                     learned.copies[i, b, n] = learned.values[i, b, n]
-        a_next = best(learned, c, s_next)
+        a_next = best(player, s_next)
     learned.place[0] = s_next
     learned.place[1] = a_next

@@ -211,8 +211,7 @@ class ClosedLoopPRI(BlockLearner):
 
     def _completed(self, model: Model, pi: FloatArray) -> FloatArray:
         """The plan, with an optimistic choice in states that the estimated model does not know."""
-        completed: FloatArray = np.where(model.known[..., None], pi, self._optimistic())
-        return completed
+        return np.where(model.known[..., None], pi, self._optimistic())
 
     def _optimistic(self) -> FloatArray:
         """[H, S, A]: the policy of exploration."""
@@ -255,8 +254,7 @@ class ClosedLoopPRI(BlockLearner):
         if self.exploring and self.clock.handed < 0:
             model = self._model()
             return self._completed(model, best_plan(model, self.spec.rho).pi)
-        pi: FloatArray = self.now.final if self.clock.handed >= 0 else self.now.pi
-        return pi.copy()
+        return (self.now.final if self.clock.handed >= 0 else self.now.pi).copy()
 
     @property
     def multipliers(self) -> FloatArray:

@@ -174,7 +174,7 @@ class ModelFreePRI(BlockLearner):
         live, highest = (seen.ok & spec.allowed) | (now.pi > 0), np.full(spec.N, p.price)
         fee = np.where(now.pi > 0, 0.0, p.enter * seen.advantage(now.lam)[1] + TIE_FEE)
         if k == table.hand:
-            self._hand_over(seen, live, fee)
+            self._hand_over(seen, highest, live, fee)
         certain = spec.rho - p.tolerance * seen.errors(now.pi)  # a smaller shortfall may be noise
         _, now.lam[...], now.short[...] = samples.best(seen, certain, highest, live, fee)
         dear = highest if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
@@ -192,10 +192,9 @@ class ModelFreePRI(BlockLearner):
 
     # -- HAND OVER -----------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, seen: samples.Measured, live: BoolArray, fee: FloatArray) -> None:
+    def _hand_over(self, seen: samples.Measured, highest: FloatArray, live: BoolArray, fee: FloatArray) -> None:
         """Fix the policy to return: the best one for the bounds and a margin for its own error."""
         now, p, rho = self.now, self.params, self.spec.rho
-        highest = np.full(len(rho), p.price)
         margin = p.margin * seen.errors(samples.best(seen, rho, highest, live, fee)[0])
         now.final[...] = samples.best(seen, rho + margin, highest, live, fee)[0]
         now.spare[...] = seen.totals(now.final)[1:] - rho

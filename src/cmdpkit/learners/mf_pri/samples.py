@@ -63,8 +63,7 @@ class SampledEpisode(NamedTuple):
     @classmethod
     def of(cls, spec: Spec) -> SampledEpisode:
         """Before the first episode."""
-        M = 1 + spec.N
-        return cls(*new_episode(spec.H, M), np.zeros(spec.H, dtype=bool), np.zeros(M), np.zeros(M))
+        return cls(*new_episode(spec.H, 1 + spec.N), np.zeros(spec.H, dtype=bool), *np.zeros((2, 1 + spec.N)))
 
 
 # -- WARM UP -----------------------------------------------------------------------------------------------------------
