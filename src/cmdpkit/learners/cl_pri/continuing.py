@@ -212,7 +212,7 @@ class ContinuingPRI(Player):
         p, rho, seen = self.params, self.spec.rho, self.seen()
         model = cautious_model(seen, p.seldom)
         if model is None:
-            return self.pi[0].copy()
+            return np.array(self.pi[0])
         planner, z = ContinuingPlanner(model), error_quantile(p.delta, len(rho))
         errors = stationary_errors(model, seen, planner.policy(rho).pi)
         room = planner.reach(rho) if len(rho) else 0.0

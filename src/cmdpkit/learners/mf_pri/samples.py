@@ -267,7 +267,7 @@ class Measured(NamedTuple):
         """[N]: standard errors of the utilities of p: of what was played, and of the effects of what is changed."""
         changed = (self.reach[..., None] * p - self.played) ** 2
         own = np.einsum("hsa,hsamm->m", changed, self.error)
-        return np.sqrt(np.maximum(np.diag(self.noise) / self.n + own, 1e-24))[1:]
+        return np.asarray(np.sqrt(np.maximum(np.diag(self.noise) / self.n + own, 1e-24))[1:])
 
     def worse(self, lam: FloatArray, doubt: float) -> BoolArray:
         """[H, S, A]: actions that lose at prices lam [N], by more than `doubt` standard errors."""
