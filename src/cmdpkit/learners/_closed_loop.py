@@ -104,22 +104,17 @@ class Account(NamedTuple):
 
 
 def owed(account: Account, sd: FloatArray, gain: FloatArray, z: float) -> FloatArray:
-    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that can repay."""
-    at_the_end = (gain + account.surplus) / 2  # every other block repays then
-    needed = account.short + reserve(sd, at_the_end, account.left + account.sampled, z) + REPAID
+    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that can repay.
+
+    The reserve is z standard deviations sd [N] of bad luck in the last m episodes, less what these repay if every other
+    block gains `gain` [N]. m is the number of episodes, at most those left, for which this is largest.
+    """
+    repaid = np.maximum((gain + account.surplus) / 2, NO_SPREAD / 2)
+    m = np.minimum((z * sd / (2 * repaid)) ** 2, account.left + account.sampled)
+    reserve = np.maximum(z * sd * np.sqrt(1 + m) - repaid * m, 0.0)
+    needed = account.short + reserve + REPAID
     rate: FloatArray = (needed - account.sampled * account.surplus) / max(account.left, 1.0)
     return rate
-
-
-def reserve(sd: FloatArray, gain: FloatArray, left: float, z: float) -> FloatArray:
-    """[N]: z standard deviations sd [N] of bad luck in the last m episodes, less what these repay.
-
-    m is the number of episodes, at most those left, for which this is largest; every one of them repays `gain` [N].
-    """
-    repaid = np.maximum(gain, NO_SPREAD / 2)
-    m = np.minimum((z * sd / (2 * repaid)) ** 2, left)
-    kept: FloatArray = np.maximum(z * sd * np.sqrt(1 + m) - repaid * m, 0.0)
-    return kept
 
 
 # -- what episodes earned ----------------------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ from cmdpkit.learners.spec import Spec
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
+UNTESTED = (
+    "there is no certificate: the policy is tested in the last {share:.3g} % of a run, for which it needs at least "
+    "{needed:,} steps in all; a run of unknown length has this test at the end of each stage"
+)
 APPROXIMATE = (
     "the certificate is approximate: it treats blocks of steps as independent, because nothing repeats itself in a "
     "world without episodes"
@@ -68,16 +72,6 @@ class Steering:
         table = np.zeros((2**N if N <= 3 else 2, S, A))  # with more than 3 bounds, all are steered together
         nothing, all_signals = np.zeros(N), np.zeros(1 + N)
         return cls(table, nothing, np.full(N, 0.25), np.zeros((S, A)), np.zeros((0, 1 + N)), all_signals)
-
-
-def untested(hand_over: float) -> str:
-    """The sentence that a run is too short for a certificate."""
-    share = 1 - hand_over
-    needed = math.ceil((2 * LEAST_BATCHES / share) ** 2 - 1e-6)
-    return (
-        f"there is no certificate: the policy is tested in the last {100 * share:.3g} % of a run, for which it needs "
-        f"at least {needed:,} steps in all; a run of unknown length has this test at the end of each stage"
-    )
 
 
 class ContinuingPRI(Player):
@@ -236,5 +230,7 @@ class ContinuingPRI(Player):
 
     def warnings(self) -> tuple[str | Note, ...]:
         """What the certificate is worth, and what every player says."""
-        said = untested(self.params.hand_over) if self.certificate() is None else APPROXIMATE
+        share = 1 - self.params.hand_over
+        needed = math.ceil((2 * LEAST_BATCHES / share) ** 2 - 1e-6)
+        said = APPROXIMATE if self.certificate() is not None else UNTESTED.format(share=100 * share, needed=needed)
         return (*super().warnings(), said)
