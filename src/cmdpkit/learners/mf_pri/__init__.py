@@ -12,7 +12,7 @@ rho, of which k were played:
                 lam  <- prices of best(seen, rho)
                 pi   <- best(seen, rho + owed) at prices of at most `steep` lam + `extra`
                 until freeze K: in question are actions that may gain at these prices
-    HAND OVER at hand_over K: final <- the best policy for the bounds and a margin
+    HAND OVER at hand_over K: final <- the best policy for the bounds and a margin, at the same prices
     CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
 
 What is proved and what is not is in docs/theory/cl-pri.md.
@@ -52,9 +52,9 @@ class ModelFreeParams(LoopParams):
     pseudo: float = above_zero(5.0)  # samples that the average variance of a step counts as
     tolerance: float = at_least_zero(1.0)  # standard errors by which a bound must be missed before its price is raised
     reserve: float = at_least_zero(5.0)  # standard deviations of bad luck that are kept in reserve
-    steep: float = at_least_zero(3.0)  # until `freeze` debts are repaid at most at this multiple of a bound's price
+    steep: float = at_least_zero(3.0)  # a margin, and debts until `freeze`, are worth this multiple of a bound's price
     extra: float = at_least_zero(0.1)  # plus this
-    margin: float = at_least_zero(2.5)  # standard errors by which the returned policy is to clear its bounds
+    margin: float = at_least_zero(3.0)  # standard errors by which the returned policy is to clear its bounds
 
 
 @dataclass
@@ -145,7 +145,7 @@ class ModelFreePRI(BlockLearner):
         worth = learned[..., 0] + learned[..., 1:] @ samples.mean_prices(self.values)
         return one_hot(np.where(self.spec.allowed, worth, -np.inf).argmax(axis=-1), A)
 
-    # -- LOOP ----------------------------------------------------------------------------------------------------------
+    # -- LOOP and HAND OVER --------------------------------------------------------------------------------------------
 
     def _begin_block(self, k: int) -> None:
         """Make the next policy, or let the one to return play a block for its certificate."""
@@ -173,32 +173,25 @@ class ModelFreePRI(BlockLearner):
         seen = samples.view(self.samples, now.pi, p.pseudo)
         live, highest = (seen.ok & spec.allowed) | (now.pi > 0), np.full(spec.N, p.price)
         fee = np.where(now.pi > 0, 0.0, p.enter * seen.advantage(now.lam)[1] + TIE_FEE)
-        if k == table.hand:
-            self._hand_over(seen, highest, live, fee)
         certain = spec.rho - p.tolerance * seen.errors(now.pi)  # a smaller shortfall may be noise
-        _, now.lam[...], now.short[...] = samples.best(seen, certain, highest, live, fee)
-        dear = highest if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
-        dearer = now.lam + np.diag(np.maximum(dear - now.lam, 0.0))  # [N, N]: one bound at its highest price
+        at_bounds, now.lam[...], now.short[...] = samples.best(seen, certain, highest, live, fee)
+        cheap = np.clip(p.steep * now.lam + p.extra, now.lam, p.price)
+        if k == table.hand:
+            now.final[...] = samples.best(seen, spec.rho + p.margin * seen.errors(at_bounds), cheap, live, fee)[0]
+            now.spare[...] = seen.totals(now.final)[1:] - spec.rho
+            now.uncovered[...] = np.maximum(p.margin * seen.errors(now.final) - now.spare, 0.0)
+        dear = highest if k >= table.freeze else cheap
+        dearer = now.lam + np.diag(dear - now.lam)  # [N, N]: one bound at its highest price
         gain = np.array([samples.greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
         spread = np.sqrt(np.maximum(np.diag(seen.noise)[1:], 0.0))
         asked = np.minimum(owed(self._account(k, now.spare), spread, gain, p.reserve), np.maximum(gain, 0.0))
-        pi, _, _ = samples.best(seen, spec.rho + asked, np.maximum(dear, now.lam), live, fee)
+        pi, _, _ = samples.best(seen, spec.rho + asked, dear, live, fee)
         if k < table.hand and ((pi > 0) != (now.pi > 0)).any():
             for array in (self.samples.start, self.samples.visits):
                 array *= p.keep
         now.pi[...] = pi
         if k < table.freeze:
             now.question[...] = spec.allowed & (pi == 0) & ~seen.worse(now.lam, p.doubt)
-
-    # -- HAND OVER -----------------------------------------------------------------------------------------------------
-
-    def _hand_over(self, seen: samples.Measured, highest: FloatArray, live: BoolArray, fee: FloatArray) -> None:
-        """Fix the policy to return: the best one for the bounds and a margin for its own error."""
-        now, p, rho = self.now, self.params, self.spec.rho
-        margin = p.margin * seen.errors(samples.best(seen, rho, highest, live, fee)[0])
-        now.final[...] = samples.best(seen, rho + margin, highest, live, fee)[0]
-        now.spare[...] = seen.totals(now.final)[1:] - rho
-        now.uncovered[...] = np.maximum(p.margin * seen.errors(now.final) - now.spare, 0.0)
 
     # -- results -------------------------------------------------------------------------------------------------------
 
