@@ -54,6 +54,7 @@ class ClosedLoopPRI(BlockLearner):
     """CL-PRI at work, with episodes; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = ClosedLoopPRI(Spec.of(cmdp, K=3000))

@@ -76,6 +76,7 @@ class ModelFreePRI(BlockLearner):
     """MF-PRI at work; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = ModelFreePRI(Spec.of(cmdp, K=200_000))
