@@ -219,7 +219,7 @@ def test_very_short_runs_end_with_a_policy_and_say_that_they_are_short(K):
     cmdp = envs.build("paper/grid")
     learner, _ = finished(cmdp, K)
     Policy.of(cmdp, learner.recommend())
-    assert "is short for" in learner.notes[0]
+    assert "are few for 105 (state, action) pairs" in learner.notes[0]
     json.dumps(learner.internals())
 
 
@@ -229,16 +229,6 @@ def test_it_may_be_run_beyond_the_episodes_it_was_made_for():
     handed = learner.recommend()
     learner.run(source, stream(2), 3000)
     np.testing.assert_array_equal(handed, learner.recommend())
-
-
-def test_asked_for_a_certified_policy_it_hands_over_one_that_its_certificate_calls_safe():
-    cmdp = envs.build("paper/synthetic")
-    safe = {False: 0, True: 0}
-    for certified in safe:
-        for seed in range(2):
-            learner, _ = finished(cmdp, 200_000, seed, certified=certified)
-            safe[certified] += learner.certificate().intervals[1][0] >= 2.0
-    assert safe == {False: 0, True: 2}
 
 
 def test_the_certificate_rests_on_episodes_of_the_policy_handed_over_and_on_no_others():
@@ -288,7 +278,7 @@ def test_the_account_is_plain_bounded_and_tells_phases_decisions_and_doubts():
     assert several <= {(x["step"], x["state"]) for x in told["stochastic decisions"]}
     for x in told["stochastic decisions"]:
         assert x["probability"] == pi[x["step"] - 1, x["state"], x["action"]] < 1
-    assert 0 < told["actions undecided"] < told["actions reached"] <= cmdp.actions.sum()
+    assert 0 < told["actions undecided"] < cmdp.actions.sum()
     counted = [x["times tried"] for x in told["actions in use that were tried least"]]
     assert counted == sorted(counted) and len(counted) == 5
 
@@ -306,9 +296,8 @@ def test_the_timetable_covers_all_episodes_and_blocks_shrink_towards_the_end():
     [
         ({"delta": 1.0}, "delta is 1.0, expected a probability of at least 1e-12 and below 1"),
         ({"freeze": 1.0}, "freeze is 1.0, expected above 0 and below 1"),
-        ({"deviations": 1.5}, "deviations is 1.5, expected from 0 to 1"),
+        ({"keep": 1.5}, "keep is 1.5, expected from 0 to 1"),
         ({"price": 0.0}, "price is 0.0, expected more than 0"),
-        ({"certified": 1.0}, "certified is 1.0, expected a value like False"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(params, message):

@@ -1,4 +1,4 @@
-"""The parts of MF-PRI that keep it from being led astray: warm-up, forgetting, prices, warnings."""
+"""The parts of MF-PRI that keep it from being led astray: warm-up, prices, warnings."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,6 @@ from bench.cl_pri import constant, copies
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.mf_pri import ModelFreePRI
-from cmdpkit.learners.mf_pri.improve import fade, worth_keeping
-from cmdpkit.learners.mf_pri.play import record_size
 from cmdpkit.simulate.random import stream
 
 
@@ -87,38 +85,6 @@ def test_a_lock_that_is_not_opened_is_called_unsolved():
     learner = run(cmdp, 300)
     assert evaluate(cmdp, Policy.of(cmdp, learner.recommend())).v == 0
     assert any("is unsolved" in str(text) for text in learner.warnings())
-
-
-# -- forgetting --------------------------------------------------------------------------------------------------------
-
-
-def kept(n, variance, moved):
-    """Samples that rows [3] and values [3] of the three steps keep of n samples of that variance, with mean 0.5."""
-    assert record_size(2) == 6
-    second = n * (variance + 0.25)
-    records = np.tile([n, n / 2, n / 2, second, second, second], (3, 3, 1))
-    rows, values = worth_keeping(records, moved)
-    found = [records[:, 0].copy(), records[:, 0].copy()]
-    for record, most in zip(found, (rows, values), strict=True):
-        fade(record, np.maximum(most, 50.0))
-        np.testing.assert_allclose(record[:, 1], record[:, 0] / 2)  # means stay
-    return found[0][:, 0], found[1][:, 0]
-
-
-def test_a_change_that_moves_no_value_forgets_nothing_and_a_large_one_leaves_a_few_samples():
-    moved = np.zeros((3, 3, 2))
-    assert [x.tolist() for x in kept(1000.0, 0.04, moved)] == [[1000] * 3, [1000] * 3]
-    moved[1, 2, 0] = -1.0  # at the second step: rows of the first saw it, values of the first two
-    rows, values = kept(1000.0, 0.04, moved)
-    assert np.allclose(rows, [50, 1000, 1000]) and np.allclose(values, [50, 50, 1000])
-
-
-def test_records_keep_as_many_samples_as_make_their_error_the_size_of_the_change():
-    """Variance 0.04 and changes of 0.02 and 0.01 of the utility: 0.04 / (0.02^2 + 0.01^2) = 80 samples."""
-    moved = np.zeros((3, 3, 2))
-    moved[1, 0, 1], moved[2, 1, 1] = 0.02, -0.01
-    rows, values = kept(1000.0, 0.04, moved)
-    assert np.allclose(rows, [80, 400, 1000]) and np.allclose(values, [80, 80, 400])
 
 
 # -- prices and warnings -----------------------------------------------------------------------------------------------

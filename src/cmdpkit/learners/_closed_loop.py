@@ -1,23 +1,38 @@
-"""What CL-PRI and MF-PRI share: timetable, debts, and the sample of the returned policy."""
+"""What CL-PRI and MF-PRI share: timetable, debts, the sample of the returned policy, and how blocks are played."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cmdpkit.estimate.intervals import Intervals, simultaneous
+from cmdpkit.learners import Learner, Source
+from cmdpkit.learners._episodes import chosen, learned, play_episodes
 from cmdpkit.learners.params import Params, probability, ruled
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.tolerances import NO_SPREAD, REPAID, SAME_REWARD
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.simulate.random import Stream
 
 BLIND = (
     "all {episodes:,} episodes earned the same reward at every step; if rewards can differ, the rewarding states were "
     "never reached, and the problem is unsolved; more episodes may reach them"
 )
+
+FEW = (
+    "{episodes:,} episodes are few for {cells:,} {kind}: they cannot all be tried, and the policy may be far from the "
+    "best; at least {enough:,} episodes would help"
+)
+
+
+def few_episodes(episodes: int, cells: int, enough: int, *, pooled: bool) -> str:
+    """The sentence that a run is short for its problem; `pooled` says that all steps share what was seen."""
+    kind = "(state, action) pairs" if pooled else "(step, state, action) triples"
+    return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)
 
 
 @dataclass(frozen=True)
@@ -89,22 +104,17 @@ class Account(NamedTuple):
 
 
 def owed(account: Account, sd: FloatArray, gain: FloatArray, z: float) -> FloatArray:
-    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that can repay."""
-    at_the_end = (gain + account.surplus) / 2  # every other block repays then
-    needed = account.short + reserve(sd, at_the_end, account.left + account.sampled, z) + REPAID
+    """[N]: by how much an episode must exceed the bounds, to repay the debt and a reserve over all that can repay.
+
+    The reserve is z standard deviations sd [N] of bad luck in the last m episodes, less what these repay if every other
+    block gains `gain` [N]. m is the number of episodes, at most those left, for which this is largest.
+    """
+    repaid = np.maximum((gain + account.surplus) / 2, NO_SPREAD / 2)
+    m = np.minimum((z * sd / (2 * repaid)) ** 2, account.left + account.sampled)
+    reserve = np.maximum(z * sd * np.sqrt(1 + m) - repaid * m, 0.0)
+    needed = account.short + reserve + REPAID
     rate: FloatArray = (needed - account.sampled * account.surplus) / max(account.left, 1.0)
     return rate
-
-
-def reserve(sd: FloatArray, gain: FloatArray, left: float, z: float) -> FloatArray:
-    """[N]: z standard deviations sd [N] of bad luck in the last m episodes, less what these repay.
-
-    m is the number of episodes, at most those left, for which this is largest; every one of them repays `gain` [N].
-    """
-    repaid = np.maximum(gain, NO_SPREAD / 2)
-    m = np.minimum((z * sd / (2 * repaid)) ** 2, left)
-    kept: FloatArray = np.maximum(z * sd * np.sqrt(1 + m) - repaid * m, 0.0)
-    return kept
 
 
 # -- what episodes earned ----------------------------------------------------------------------------------------------
@@ -143,6 +153,52 @@ class Ledger(NamedTuple):
         """
         n = int(self.size[0])
         return simultaneous(self.sample[:n], float(H), delta, planned=planned) if n > 1 else None
+
+
+class BlockLearner(Learner):
+    """A learner that plays blocks of episodes in a compiled loop."""
+
+    guarantee = "the certificate of the returned policy holds with probability 1 - delta; no proved rate of regret"
+    paper = "our own, after arXiv 2309.15395"
+    source = "ours"
+    growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
+    ledger: Ledger
+    table: Timetable
+
+    @abstractmethod
+    def _player(self) -> Any:
+        """What compiled code plays and learns from."""
+
+    @abstractmethod
+    def _make_room(self) -> int:
+        """Make room for the rest of the block; returns for how many of its episodes there is room."""
+
+    @abstractmethod
+    def _count(self, played: int) -> None:
+        """Episodes were played; at the end of a block, begin what comes next."""
+
+    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
+        """Play to the end of the block at most."""
+        n = min(self._make_room(), out.shape[1] - first)
+        played = int(play_episodes(*source, self._player(), self._episode, rng, out, first, n))
+        self._count(played)
+        return played
+
+    def _account(self, k: int, surplus: FloatArray) -> Account:
+        """The account after k episodes; surplus [N] is that of the returned policy."""
+        sampled = self.table.sample_size(k)
+        return Account(k * self.spec.rho - self.ledger.totals[1:], self.table.K - k - sampled, sampled, surplus)
+
+    def act(self, h: int, s: int) -> int:
+        """The action to take at step h in state s."""
+        return int(chosen(self._player(), self._episode, h, s, self._rng))
+
+    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
+        """Learn from the episode."""
+        self._make_room()
+        episode = self._episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
+        learned(self._player(), episode, self._rng)
+        self._count(1)
 
 
 @compiled(inline=True)

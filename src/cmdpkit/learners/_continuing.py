@@ -1,9 +1,12 @@
-"""What learners in worlds without episodes share: plans of an estimated model, and the learner that plays them.
+"""What learners in worlds without episodes share: a compiled loop over steps, and plans of an estimated model.
 
-A plan is found by the exact solver, also where its bounds cannot be met. The learner plays it and counts, in a compiled
-loop, until there is something to decide: the visits of a pair (s, a) have doubled since the last plan, or an appointed
-step has come. Single steps and the loop call the same functions. Counts, models made of them, boxes and errors are in
-`cmdpkit.estimate`.
+What a learner plays and learns from is a NamedTuple, its *player*. The type of the player chooses, while the loop is
+compiled, what is learned from a step (`observe`) and from where it led (`arrive`). Single steps and the loop call the
+same functions.
+
+A `Player` plays plans and counts until there is something to decide: the visits of a pair (s, a) have doubled since the
+last plan, or an appointed step has come. Plans are found by the exact solver, also where their bounds cannot be met.
+Counts, models made of them, boxes and errors are in `cmdpkit.estimate`.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, proven_model
-from cmdpkit.estimate.counts import count_move, count_step, new_counts, with_room
+from cmdpkit.estimate.counts import Counts, count_move, new_counts, with_room_for_episodes
+from cmdpkit.estimate.counts import count_step as count_signals
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.stationary.plans import plans_of
 from cmdpkit.exact.stationary.problem import whole_policy
@@ -23,11 +27,10 @@ from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER, Returns, Spec, check_walk
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, primitive
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import long_run_shares
-from cmdpkit.simulate.meter import Walk, advance
-from cmdpkit.simulate.meter import count_step as meter_step
+from cmdpkit.simulate.meter import Walk, advance, count_step
 from cmdpkit.simulate.random import Stream, draw
 from cmdpkit.simulate.simulator import reset
 
@@ -83,7 +86,93 @@ class ContinuingPlanner:
         return whole_policy(self.source.problem, plans.policies[int(np.argmax(plans.weights))])
 
 
-# -- Where an unbroken run stands, and the compiled loop that plays a policy and counts.
+# -- The loop over steps.
+
+
+@primitive
+def observe(player, outcomes, x):
+    """Learn from the signals outcomes[x] [1+N] that followed the action at `player.place`."""
+
+
+@primitive
+def arrive(player, s, restarted, rng):
+    """Learn where it led, or where the run began again, and choose an action there; returns whether that was possible.
+
+    If there is something to decide before, `player.place` has the action -1.
+    """
+
+
+@compiled
+def play(walk, player, rng, out, first, last):
+    """Fill the columns of out [1+N, n] from `first` on, until `last` or until there is something to decide.
+
+    Returns how many columns of `out` are filled.
+    """
+    outcomes = walk.simulator.outcomes
+    for t in range(first, last):
+        s, a = player.place[0], player.place[1]
+        s_next, x, restarted = advance(walk, s, a, rng)
+        count_step(walk.meter, s, a, outcomes[x])
+        for n in range(len(out)):
+            out[n, t] = outcomes[x, n]
+        observe(player, outcomes, x)
+        if not arrive(player, np.int64(s_next), restarted, rng):
+            return t + 1
+    return last
+
+
+class StepLearner(Learner):
+    """A learner in a world without episodes; a subclass says with `_player` what it plays and learns from."""
+
+    criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
+
+    @abstractmethod
+    def _player(self) -> Any:
+        """What compiled code plays and learns from."""
+
+    def _decided(self, rng: Stream) -> None:
+        """Decide what to play, and choose an action, where `arrive` could not."""
+        raise NotImplementedError
+
+    def _make_room(self, steps: int) -> int:
+        """Make room for more steps, if possible for as many as are asked for; returns for how many there is room."""
+        return steps
+
+    def first(self, s: int, rng: Stream) -> int:
+        """Begin the run, or go on after a new start, in state s."""
+        return self._arrive(s, True, rng)
+
+    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
+        """Learn from a step, and choose the next action."""
+        self._make_room(1)
+        self.last(signals)
+        return self._arrive(s, False, rng)
+
+    def last(self, signals: FloatArray) -> None:
+        """Learn from a step that is followed by a new start."""
+        observe(self._player(), np.reshape(signals, (1, -1)), 0)
+
+    def _arrive(self, s: int, restarted: bool, rng: Stream) -> int:
+        if not arrive(self._player(), s, restarted, rng):
+            self._decided(rng)
+        return int(self._player().place[1])
+
+    def walk(self, walk: Walk, rng: Stream, n: int) -> Returns:
+        """Take n more steps in compiled code."""
+        check_walk(walk, self.spec)
+        out, done = np.empty((1 + self.spec.N, n)), 0
+        if walk.place[0] < 0:
+            self.first(int(reset(walk.simulator, rng)), rng)
+        while done < n:
+            last = done + self._make_room(n - done)
+            done = int(play(walk, self._player(), rng, out, done, last))
+            if self._player().place[1] < 0:
+                self._decided(rng)
+        walk.place[...] = self._player().place
+        return Returns(out[0], out[1:])
+
+
+# -- Learners that play plans and count.
 
 # The entries of `Position.clock`: steps taken; step at which the loop must stop at the latest; whether the visits of a
 # pair have doubled since the last plan; step at which the present plan began.
@@ -93,7 +182,7 @@ STEPS, APPOINTED, DOUBLED, BEGAN = 0, 1, 2, 3
 class Position(NamedTuple):
     """Where a run stands; arrays that the compiled loop updates."""
 
-    before: IntArray  # [S * A], visits of each pair when the present plan was made
+    before: IntArray  # [S * A], visits of each pair when the present plan was made; large where doubling is ignored
     totals: FloatArray  # [1+N], all signals added up
     clock: IntArray  # [4], see STEPS, APPOINTED, DOUBLED, BEGAN
     place: IntArray  # [2], the present state and the action chosen there
@@ -102,72 +191,57 @@ class Position(NamedTuple):
     def of(cls, spec: Spec) -> Position:
         """Before the first step."""
         return cls(
-            before=np.zeros(spec.S * spec.A, dtype=np.int64),
+            before=np.full(spec.S * spec.A, NEVER // 2),
             totals=np.zeros(1 + spec.N),
             clock=np.zeros(4, dtype=np.int64),
             place=np.full(2, -1, dtype=np.int64),
         )
 
 
-@compiled(inline=True)
-def observe(counts, at, A, outcomes, x):
-    """Count the action that was taken at `at.place`, and the signals outcomes[x] [1+N] that followed."""
-    cell = at.place[0] * A + at.place[1]
+class PlanPlayer(NamedTuple):
+    """What compiled code plays and learns from; the counts must have room for as many transitions."""
+
+    place: IntArray  # that of `at`
+    at: Position
+    counts: Counts
+    pi: FloatArray  # [L, S, A]: the plan, whose step L is followed by the first one again
+
+
+@observe.of(PlanPlayer)
+def _observe(player, outcomes, x):
+    at, counts = player.at, player.counts
+    cell = at.place[0] * player.pi.shape[2] + at.place[1]
     at.clock[STEPS] += 1
-    count_step(counts, cell, outcomes, x)
+    count_signals(counts, cell, outcomes, x)
     for n in range(len(at.totals)):
         at.totals[n] += outcomes[x, n]
     if counts.visits[cell] >= 2 * max(1, at.before[cell]):
         at.clock[DOUBLED] = 1
 
 
-@compiled(inline=True)
-def arrive(counts, at, A, s_next, restarted):
-    """Count where it led to, or where the run began again; the action there is yet to be chosen."""
+@arrive.of(PlanPlayer)
+def _arrive(player, s, restarted, rng):
+    at, counts = player.at, player.counts
     if restarted:
-        counts.starts[s_next] += 1
+        counts.starts[s] += 1
     else:
-        count_move(counts, at.place[0] * A + at.place[1], s_next)
-    at.place[0] = s_next
+        count_move(counts, at.place[0] * player.pi.shape[2] + at.place[1], s)
+    at.place[0] = s
     at.place[1] = -1
+    if at.clock[STEPS] >= at.clock[APPOINTED] or at.clock[DOUBLED] == 1:
+        return False
+    at.place[1] = chosen(player, rng)
+    return True
 
 
 @compiled(inline=True)
-def is_due(at):
-    """Whether there is something to decide before the next action is chosen."""
-    return at.clock[STEPS] >= at.clock[APPOINTED] or at.clock[DOUBLED] == 1
+def chosen(player, rng):
+    """An action for the present state, drawn from the step of the plan that it is time for.
 
-
-@compiled(inline=True)
-def choose(at, pi, rng):
-    """An action for the present state, drawn from the step of pi [L, S, A] that it is time for.
-
-    Step L is followed by the first one again. A certain action is taken without a random number.
+    A certain action is taken without a random number.
     """
-    turn = (at.clock[STEPS] - at.clock[BEGAN]) % len(pi)
-    return draw(pi[turn], at.place[0], rng)
-
-
-@compiled
-def play(walk, counts, at, pi, rng, out, first, last):
-    """Play pi [L, S, A] and fill the columns of out [1+N, n] from `first` on, until `last` or until a decision is due.
-
-    Returns how many columns of `out` are filled. The action in the state that was reached is drawn, unless there is
-    something to decide before; then it is -1. The counts must have room for as many transitions.
-    """
-    outcomes, A = walk.simulator.outcomes, pi.shape[2]
-    for t in range(first, last):
-        s, a = at.place[0], at.place[1]
-        s_next, x, restarted = advance(walk, s, a, rng)
-        meter_step(walk.meter, s, a, outcomes[x])
-        for n in range(len(at.totals)):
-            out[n, t] = outcomes[x, n]
-        observe(counts, at, A, outcomes, x)
-        arrive(counts, at, A, np.int64(s_next), restarted)
-        if is_due(at):
-            return t + 1
-        at.place[1] = choose(at, pi, rng)
-    return last
+    turn = (player.at.clock[STEPS] - player.at.clock[BEGAN]) % len(player.pi)
+    return draw(player.pi[turn], player.at.place[0], rng)
 
 
 def at_random(spec: Spec) -> FloatArray:
@@ -177,31 +251,23 @@ def at_random(spec: Spec) -> FloatArray:
     return pi
 
 
-class Player(Learner):
-    """A learner in a world without episodes that plays plans; a subclass says which, in `decide`.
+class Player(StepLearner):
+    """A learner that plays plans; a subclass says which, in `decide`.
 
-    A plan is one policy, or `length` policies that are played in turn.
+    A plan is one policy, or several that are played in turn.
     """
-
-    criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
-    room: ClassVar[int] = 1024  # transitions that room is made for at a time, at least
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         self.counts = new_counts(1, spec.S, spec.A, 1 + spec.N)
         self.position = Position.of(spec)
-        self.pi = np.tile(at_random(spec), (self.length, 1, 1))  # [length, S, A], what is played; at first at random
+        self.pi = at_random(spec)[None]  # [L, S, A], what is played; at first at random
         self.plans = 0  # how many were made
         self.impossible = 0  # how many of them could not meet the bounds
 
     @abstractmethod
     def decide(self, rng: Stream) -> None:
         """Choose what to play from now on, and say with `wait` until when."""
-
-    @property
-    def length(self) -> int:
-        """Number of policies of a plan, which are played in turn."""
-        return 1
 
     @property
     def steps(self) -> int:
@@ -223,19 +289,15 @@ class Player(Learner):
         spec = self.spec
         return Seen(self.counts, int(self.position.place[0]), spec.allowed[0], spec.restart, spec.criterion)
 
-    def wait(self, steps: int) -> None:
-        """Begin the plan, and decide again after `steps`, or when the visits of a pair have doubled."""
-        self.position.clock[BEGAN] = self.steps
-        self.position.clock[APPOINTED] = self.steps + max(1, steps)
-
     def begin_epoch(self) -> None:
-        """Remember the visits, which have to double before the next plan."""
+        """Decide again when the visits of a pair have doubled; without this, doubling is ignored."""
         self.position.before[...] = self.counts.visits
         self.position.clock[DOUBLED] = 0
 
-    def ignore_doubling(self) -> None:
-        """From now on decide at the appointed steps only."""
-        self.position.before[...] = NEVER // 2
+    def wait(self, steps: int) -> None:
+        """Begin the plan, and decide again after `steps` at the latest."""
+        self.position.clock[BEGAN] = self.steps
+        self.position.clock[APPOINTED] = self.steps + max(1, steps)
 
     def follow(self, found: Planned) -> None:
         """Play a plan from now on, and note whether it meets the bounds."""
@@ -243,54 +305,22 @@ class Player(Learner):
         self.impossible += not found.feasible
         self.pi[...] = found.pi
 
-    # -- the contract --------------------------------------------------------------------------------------------------
+    def _player(self) -> PlanPlayer:
+        return PlanPlayer(self.position.place, self.position, self.counts, self.pi)
 
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin the run, or go on after a new start, in state s."""
-        arrive(self.counts, self.position, self.spec.A, s, True)
-        return self._chosen(rng)
+    def _decided(self, rng: Stream) -> None:
+        self.decide(rng)
+        self.position.place[1] = chosen(self._player(), rng)
 
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Count a step, and choose the next action."""
-        self._observe(signals)
-        self.counts = with_room(self.counts, 1)
-        arrive(self.counts, self.position, self.spec.A, s, False)
-        return self._chosen(rng)
+    def _make_room(self, steps: int) -> int:
+        self.counts, room = with_room_for_episodes(self.counts, 1, 1024)
+        return min(steps, room)
 
-    def last(self, signals: FloatArray) -> None:
-        """Count a step that is followed by a new start."""
-        self._observe(signals)
-
-    def _observe(self, signals: FloatArray) -> None:
-        observe(self.counts, self.position, self.spec.A, np.reshape(signals, (1, -1)), 0)
-
-    def walk(self, walk: Walk, rng: Stream, n: int) -> Returns:
-        """Take n more steps in compiled code."""
-        check_walk(walk, self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        if walk.place[0] < 0:
-            self.first(int(reset(walk.simulator, rng)), rng)
-        done = 0
-        while done < n:
-            used = int(self.counts.used[0])
-            self.counts = with_room(self.counts, max(used, self.room))
-            last = min(n, done + len(self.counts.link) - used)
-            done = int(play(walk, self.counts, self.position, self.pi, rng, out, done, last))
-            if self.position.place[1] < 0:
-                self._chosen(rng)
-        walk.place[...] = self.position.place
-        return Returns(out[0], out[1:])
-
-    def _chosen(self, rng: Stream) -> int:
-        """The next action; before it is drawn, decide what to play if it is time to."""
-        if is_due(self.position):
-            self.decide(rng)
-        self.position.place[1] = choose(self.position, self.pi, rng)
-        return int(self.position.place[1])
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
-        now = (self.position.clock[STEPS] - self.position.clock[BEGAN]) % self.length
+        now = (self.position.clock[STEPS] - self.position.clock[BEGAN]) % len(self.pi)
         return self.pi[now : now + 1].copy()
 
     def recommend(self) -> FloatArray:

@@ -80,7 +80,6 @@ class CUCRL(Player):
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.ignore_doubling()
         self.episodes = 0  # episodes that have begun
         self.exploring = False  # whether the present episode is in its first part
 

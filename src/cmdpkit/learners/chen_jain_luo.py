@@ -33,7 +33,7 @@ from the same state too, until the next one is due by the rule of `cmdpkit.learn
     error = sum of q(s, a) / sqrt(n(s, a)),    2 in place of 1 / sqrt(n) where nothing was seen,
 
 with the visits q(s, a) that the plan expects, must have fallen by the share `replan` since the plan was made, or the
-number of steps must have doubled. Memory is then O(S^2 A L); in large models fewer than S plans are kept (`kept`).
+number of steps must have doubled. Memory is then O(S^2 A L); in large models fewer than S plans are kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cmdpkit.estimate.boxes import ExtendedPlan, plan
 from cmdpkit.estimate.continuing import box_around, hopeful_means
 from cmdpkit.learners._continuing import Planned, Player
 from cmdpkit.learners._model_based.settings import error_of
-from cmdpkit.learners.params import NEVER, Params, Spec, at_least_one, not_negative, probability, ruled
+from cmdpkit.learners.params import NEVER, Params, Spec, at_least_one, below_one, not_negative, probability
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.simulate.random import Stream
 
@@ -62,10 +62,8 @@ class SegmentParams(Params):
     delta: float = probability(0.1)  # probability with which the box may fail
     span: float = not_negative(0.0)  # by how much bounds are loosened per step of a segment, unit scale
     few: int = at_least_one(20)  # tries after which a pair leads only where it has led to
-    # share by which the error of a plan must have fallen for a new one; 0: always a new one
-    replan: float = ruled("at least 0 and less than 1", lambda x: 0 <= x < 1)(0.02)
+    replan: float = below_one(0.02)  # share by which the error of a plan must have fallen for a new one; 0: always one
     gap: float = not_negative(1e-5)  # reward per step, unit scale, that plans may lack; 0: only what rounding takes
-    kept: int = at_least_one(2_000_000)  # numbers that all plans kept for later segments may consist of: 16 MB
 
 
 class Kept(NamedTuple):
@@ -79,8 +77,8 @@ class Kept(NamedTuple):
     lam: FloatArray  # [places, N], its prices, near which those of the next one are looked for
 
     @classmethod
-    def none(cls, spec: Spec, L: int, most: int) -> Kept:
-        """No plan was made yet; all plans together may consist of `most` numbers, or there is a single place."""
+    def none(cls, spec: Spec, L: int, most: int = 2_000_000) -> Kept:
+        """No plan was made yet; all together may consist of `most` numbers (16 MB), or there is a single place."""
         S, A = spec.S, spec.A
         places = min(S, max(1, most // (L * S * A)))
         return cls(
@@ -122,13 +120,8 @@ class ChenJainLuo(Player):
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
-        self.ignore_doubling()
-        self.kept = Kept.none(spec, self.params.segment, self.params.kept)
-
-    @property
-    def length(self) -> int:
-        """Number of policies of a plan: one per step of a segment."""
-        return self.params.segment
+        self.pi = np.repeat(self.pi, self.params.segment, axis=0)  # one policy per step of a segment
+        self.kept = Kept.none(spec, self.params.segment)
 
     def decide(self, rng: Stream) -> None:
         """Play the next segment: by a new plan from the present state, or by the last one if none is due."""

@@ -40,6 +40,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
@@ -117,13 +119,11 @@ def _width(n, roots, log):
 
 
 class RegParts(NamedTuple):
-    """What compiled code needs; a schedule is a factor and a power."""
+    """What compiled code needs."""
 
     values: PolicyEvaluation
     bonus: UoptBonus | BernsteinBonus
-    step: tuple[float, float]  # of eta
-    tau: tuple[float, float]
-    margin: tuple[float, float]
+    schedules: FloatArray  # [3, 2]: factors and powers of k of eta, tau and the margin
     shift: int  # added to k
     whole: int  # takes the place of k, if above 0
     cap: float  # largest price
@@ -132,12 +132,12 @@ class RegParts(NamedTuple):
 @improve.of(RegParts)
 def _improve(parts, counts, playing):
     """Evaluate the policy in the estimated model with bonuses, then move it and the prices at once."""
-    values, step, tau, margin = parts.values, parts.step, parts.tau, parts.margin
+    values, eta, tau, margin = parts.values, parts.schedules[0], parts.schedules[1], parts.schedules[2]
     k = float(parts.whole if parts.whole > 0 else playing.episodes[0] + parts.shift)
-    eta, tau_k, margin_k = step[0] * k ** -step[1], tau[0] * k ** -tau[1], margin[0] * k ** -margin[1]
+    eta_k, tau_k, margin_k = eta[0] * k ** -eta[1], tau[0] * k ** -tau[1], margin[0] * k ** -margin[1]
     evaluate_and_mix(parts.bonus, counts, values, playing, 0, tau_k)
-    mirror(playing.pi, values, eta)
-    move_prices(playing.lam, values.rho, values.start[1:], eta, tau_k, margin_k, parts.cap)
+    mirror(playing.pi, values, eta_k)
+    move_prices(playing.lam, values.rho, values.start[1:], eta_k, tau_k, margin_k, parts.cap)
 
 
 UOPT = RegParams(bonus="uopt", c=1e-3, step_power=0.53, tau_power=0.4, shift=3)
@@ -184,16 +184,8 @@ class RegPrimalDual(Improving):
         if p.bonus == "uopt":
             bonus = UoptBonus(p.c, log)
             self.notes = on_bonus(spec, p.c * _width.plain(even_visits(spec), math.sqrt(spec.S), log))
-        self.parts = RegParts(
-            values=self.values,
-            bonus=bonus,
-            step=(p.step, p.step_power),
-            tau=(p.tau, p.tau_power),
-            margin=(p.margin, p.margin_power),
-            shift=p.shift,
-            whole=spec.K if p.whole else 0,
-            cap=p.cap,
-        )
+        schedules = np.array([(p.step, p.step_power), (p.tau, p.tau_power), (p.margin, p.margin_power)])
+        self.parts = RegParts(self.values, bonus, schedules, p.shift, spec.K if p.whole else 0, p.cap)
         self.improve_with(self.parts)
 
     def recommend(self) -> FloatArray:

@@ -33,21 +33,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.learners import Learner, Params, Returns, Spec
+from cmdpkit.learners import Params, Spec
+from cmdpkit.learners._continuing import StepLearner, arrive, observe
 from cmdpkit.learners._q_learning import numbers_of
-from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, check_walk, ruled
+from cmdpkit.learners.params import above_one, above_zero, at_least_one, at_least_zero, ruled
 from cmdpkit.model.compiled import compiled, readonly
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.policies import conditional
-from cmdpkit.simulate.meter import Walk, advance, count_step
-from cmdpkit.simulate.random import Stream
-from cmdpkit.simulate.simulator import reset
 
-STEPS, LEFT, PENDING = 0, 1, 2  # entries of `TripleQALearned.clock`
+STEPS, LEFT = 0, 1  # entries of `TripleQALearned.clock`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,22 +99,24 @@ class TripleQALearned(NamedTuple):
     visits: FloatArray  # [S, A]: n, faded at the end of frames
     queue: FloatArray  # [N]: Z
     driven: FloatArray  # [N]: utilities of this frame, realised or learned, added up
-    clock: IntArray  # [3]: steps taken, steps left in the frame, and whether signals are pending
+    clock: IntArray  # [2]: steps taken, and steps left in the frame
     place: IntArray  # [2]: the present state and the action chosen there
-    pending: FloatArray  # [1+N]: signals of a step that is followed by a new start, until that start is known
+    signals: FloatArray  # [1+N]: those of the last step, until it is known where it has led
     taken: IntArray  # [2, S, A]: how often an action was taken in the first and in the second half of the run
 
 
-class TripleQAConstants(NamedTuple):
-    """What compiled code needs to know of spec and parameters."""
+class TripleQAPlayer(NamedTuple):
+    """What compiled code plays and learns from."""
 
+    place: IntArray  # that of `learned`
+    learned: TripleQALearned
     usable: BoolArray  # [S, A]
     rho: FloatArray  # [N]: bounds, tightened by eps
     steps: int  # T
     p: Any  # the fields of `TripleQAParams`
 
 
-class TripleQA(Learner):
+class TripleQA(StepLearner):
     """Triple-QA at work; keyword arguments other than preset change single parameters.
 
     >>> import cmdpkit as ck
@@ -128,63 +128,35 @@ class TripleQA(Learner):
     guarantee = "expected regret of order T^(5/6), no expected violation for large T; ergodic models with slack"
     paper = "doi 10.1609/aaai.v36i4.20302"
     source = "memory"
-    criteria: ClassVar[tuple[str, ...]] = ("average", "discounted")
     presets = {"practical": practical, "theory": theory}
-    fixed = (*Learner.fixed, "constants")
+    fixed = (*StepLearner.fixed, "player")
     params: TripleQAParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, cells = self.params, (spec.S, spec.A, 1 + spec.N)
-        usable, rho = readonly(spec.allowed[0]), readonly(spec.rho + p.eps)
-        self.constants = TripleQAConstants(usable, rho, spec.K, TripleQANumbers(*astuple(p)))
         self.learned = TripleQALearned(
             values=np.full(cells, p.horizon),
             copies=np.full(cells, p.horizon),
             visits=np.zeros(cells[:2]),
             queue=np.zeros(spec.N),
             driven=np.zeros(spec.N),
-            clock=np.array([0, p.frame, 0], dtype=np.int64),
+            clock=np.array([0, p.frame], dtype=np.int64),
             place=np.full(2, -1, dtype=np.int64),
-            pending=np.zeros(1 + spec.N),
+            signals=np.zeros(1 + spec.N),
             taken=np.zeros((2, *cells[:2]), dtype=np.int64),
         )
+        usable, rho = readonly(spec.allowed[0]), readonly(spec.rho + p.eps)
+        numbers = TripleQANumbers(*astuple(p))
+        self.player = TripleQAPlayer(self.learned.place, self.learned, usable, rho, spec.K, numbers)
         self.notes = _notes(spec, p)
 
-    def first(self, s: int, rng: Stream) -> int:
-        """Begin the run, or go on after a new start, in state s."""
-        learned = self.learned
-        if learned.clock[PENDING]:
-            learned.clock[PENDING] = 0
-            learn(learned, self.constants, readonly(learned.pending), s)
-            learned.pending[...] = 0.0
-        else:
-            learned.place[:] = s, best(learned, self.constants, s)
-        return int(learned.place[1])
-
-    def next(self, signals: FloatArray, s: int, rng: Stream) -> int:
-        """Learn from a step, and choose the next action."""
-        learn(self.learned, self.constants, readonly(signals), s)
-        return int(self.learned.place[1])
-
-    def last(self, signals: FloatArray) -> None:
-        """Remember a step that is followed by a new start."""
-        self.learned.pending[...] = signals
-        self.learned.clock[PENDING] = 1
-
-    def walk(self, walk: Walk, rng: Stream, n: int) -> Returns:
-        """Take n more steps in compiled code."""
-        check_walk(walk, self.spec)
-        out = np.empty((1 + self.spec.N, n))
-        if walk.place[0] < 0:
-            self.first(int(reset(walk.simulator, rng)), rng)
-        play(walk, self.learned, self.constants, rng, out)
-        walk.place[...] = self.learned.place
-        return Returns(out[0], out[1:])
+    def _player(self) -> TripleQAPlayer:
+        return self.player
 
     def behaviour(self) -> FloatArray:
         """pi [1, S, A] that is played now."""
-        chosen = [best(self.learned, self.constants, s) for s in range(self.spec.S)]
+        chosen = [best(self.player, s) for s in range(self.spec.S)]
         return np.eye(self.spec.A)[chosen][None]
 
     def recommend(self) -> FloatArray:
@@ -221,73 +193,75 @@ def _notes(spec: Spec, p: TripleQAParams) -> tuple[str, ...]:
     return tuple(said)
 
 
-@compiled
-def play(walk, learned, c, rng, out):
-    """Take as many steps as out [1+N, n] has columns."""
-    outcomes = walk.simulator.outcomes
-    for t in range(out.shape[1]):
-        s, a = learned.place[0], learned.place[1]
-        s_next, x, _ = advance(walk, s, a, rng)
-        signals = outcomes[x]
-        count_step(walk.meter, s, a, signals)
-        for n in range(len(signals)):
-            out[n, t] = signals[n]
-        learn(learned, c, signals, np.int64(s_next))
+@observe.of(TripleQAPlayer)
+def _observe(player, outcomes, x):
+    for n in range(len(player.learned.signals)):
+        player.learned.signals[n] = outcomes[x, n]
+
+
+@arrive.of(TripleQAPlayer)
+def _arrive(player, s, restarted, rng):
+    if player.place[0] < 0:  # the run begins
+        player.place[0], player.place[1] = s, best(player, s)
+    else:
+        learn(player, s)
+    return True
 
 
 @compiled
-def best(learned, c, s):
+def best(player, s):
     """The action that maximises Q^ + sum_n Z_n / eta C^_n; ties go to the lower number."""
+    learned = player.learned
     found, top = -1, -np.inf
-    for a in range(c.usable.shape[1]):
-        if not c.usable[s, a]:
+    for a in range(player.usable.shape[1]):
+        if not player.usable[s, a]:
             continue
         value = learned.copies[s, a, 0]
         for n in range(len(learned.queue)):
-            value += learned.queue[n] / c.p.eta * learned.copies[s, a, n + 1]
+            value += learned.queue[n] / player.p.eta * learned.copies[s, a, n + 1]
         if value > top:
             found, top = a, value
     return found
 
 
 @compiled
-def learn(learned, c, signals, s_next):
-    """Learn from the signals [1+N] of the step at `learned.place`, which led to s_next, and choose an action there."""
-    s, a = learned.place[0], learned.place[1]
-    a_next = best(learned, c, s_next)
-    learned.taken[1 if 2 * learned.clock[STEPS] >= c.steps else 0, s, a] += 1
+def learn(player, s_next):
+    """Learn from the step at `learned.place`, which led to s_next, and choose an action there."""
+    learned, p, s, a = player.learned, player.p, player.place[0], player.place[1]
+    signals, a_next = learned.signals, best(player, s_next)
+    learned.taken[1 if 2 * learned.clock[STEPS] >= player.steps else 0, s, a] += 1
     learned.visits[s, a] += 1.0
     n_visits = learned.visits[s, a]
-    rate = (c.p.chi + 1.0) / (c.p.chi + n_visits)
-    gamma = 1.0 - 1.0 / c.p.horizon
-    bonus = c.p.bonus * np.sqrt((c.p.chi + 1.0) / (c.p.chi + n_visits))
+    rate = (p.chi + 1.0) / (p.chi + n_visits)
+    gamma = 1.0 - 1.0 / p.horizon
+    bonus = p.bonus * np.sqrt((p.chi + 1.0) / (p.chi + n_visits))
     lower = True
     for n in range(len(signals)):
         if n > 0:
-            learned.driven[n - 1] += learned.copies[s, a, n] / c.p.horizon if c.p.estimated else signals[n]
+            learned.driven[n - 1] += learned.copies[s, a, n] / p.horizon if p.estimated else signals[n]
         target = signals[n] + gamma * learned.copies[s_next, a_next, n] + bonus
         learned.values[s, a, n] += rate * (target - learned.values[s, a, n])
         lower = lower and learned.values[s, a, n] <= learned.copies[s, a, n]
-    if lower or not c.p.monotone:
+    if lower or not p.monotone:
         for n in range(len(signals)):
             learned.copies[s, a, n] = learned.values[s, a, n]
     learned.clock[STEPS] += 1
     learned.clock[LEFT] -= 1
     if learned.clock[LEFT] == 0:  # move the queues, let the visits fade and raise the values
-        learned.clock[LEFT] = c.p.frame
+        learned.clock[LEFT] = p.frame
         for n in range(len(learned.queue)):
-            learned.queue[n] = max(0.0, learned.queue[n] + c.rho[n] - learned.driven[n] / c.p.frame)
+            learned.queue[n] = max(0.0, learned.queue[n] + player.rho[n] - learned.driven[n] / p.frame)
             learned.driven[n] = 0.0
-        share = 1.0 - learned.clock[STEPS] / c.steps
+        share = 1.0 - learned.clock[STEPS] / player.steps
         S, A, M = learned.values.shape
         for i in range(S):
             for b in range(A):
-                learned.visits[i, b] *= c.p.keep
+                learned.visits[i, b] *= p.keep
                 for n in range(M):
                     value = learned.values[i, b, n]
-                    if share > 0.0 and c.p.lift > 0.0:
-                        learned.values[i, b, n] = min(c.p.horizon, value + c.p.lift * c.p.horizon * share)
+                    if share > 0.0 and p.lift > 0.0:
+                        learned.values[i, b, n] = min(p.horizon, value + p.lift * p.horizon * share)
                     learned.copies[i, b, n] = learned.values[i, b, n]
-        a_next = best(learned, c, s_next)
+        a_next = best(player, s_next)
     learned.place[0] = s_next
     learned.place[1] = a_next

@@ -34,14 +34,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from cmdpkit.estimate.boxes import Box
+from cmdpkit.estimate.boxes import Box, PairSource
 from cmdpkit.estimate.continuing import Model, box_around, hopeful_means
-from cmdpkit.exact.columns import EXTRA_LOWERING, Columns, PolicyColumn
+from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.learners import Params, Spec
 from cmdpkit.learners._continuing import Player, planned
 from cmdpkit.learners.params import above_one, at_least_one, at_least_zero, not_negative
@@ -89,9 +88,8 @@ class UCRLCMDP(Player):
     def decide(self, rng: Stream) -> None:
         """Plan with all kernels of the box, until the epoch ends."""
         spec, p = self.spec, self.params
-        self.begin_epoch()
-        if p.epoch:
-            self.ignore_doubling()
+        if not p.epoch:
+            self.begin_epoch()
         log = p.c * (p.power * math.log(max(self.steps, 1)) + math.log(spec.S * spec.A))
         seen = self.seen()
         radius = np.sqrt(log / np.maximum(self.counts.visits, 1))
@@ -104,7 +102,7 @@ class UCRLCMDP(Player):
 # -- The extended program: the best policy and kernel of a box together.
 
 
-class ContinuingBoxSource:
+class ContinuingBoxSource(PairSource):
     """Columns of the extended program: recurrent classes of the best pair of a policy and a kernel of the box.
 
     The `plan` of a column holds the rows of its class, their shares of time, and their kernel [rows, S]. Pricing takes
@@ -112,35 +110,26 @@ class ContinuingBoxSource:
     """
 
     exact = False
-    first: tuple[PolicyColumn, ...] = ()
 
     def __init__(self, box: Box, signals: FloatArray, allowed: BoolArray, sweeps: int = 20_000) -> None:
-        S, A = allowed.shape
-        self.sweeps = sweeps
-        self.N, self.X = len(signals) - 1, signals.reshape(len(signals), S * A)
-        self.units, self.offsets, self.noise = np.ones(1 + self.N), np.zeros(1 + self.N), np.zeros(1 + self.N)
-        self.best = np.full(self.N, np.inf)
-        self.box, self.allowed = box, readonly(allowed[None])
-        self.h, self.choice = np.zeros((2, S)), np.zeros(S, dtype=np.int64)
-
-    def refine(self, column: PolicyColumn) -> PolicyColumn:
-        """Classes are always evaluated up to rounding."""
-        return column
+        super().__init__(box, signals[:, None], allowed[None], 1, np.ones(len(signals)))
+        self.box, self.sweeps = box, sweeps
+        self.h, self.choice = np.zeros((2, len(allowed))), np.zeros(len(allowed), dtype=np.int64)
 
     def price(self, weights: FloatArray, slack: float) -> tuple[float, list[PolicyColumn]]:
         """An upper bound on weights . (v, w) over all pairs, and the classes of a pair that nearly reaches it."""
-        _, S, A = self.allowed.shape
-        objective, most = readonly((weights @ self.X).reshape(1, S, A)), float(np.abs(weights).sum())
-        goal = max(PRICED * most, slack)
-        upper = float(_iterate(self.box.rows, objective, self.allowed, goal, self.sweeps, self.h, self.choice))
+        _, S, A = self._allowed.shape
+        X, goal = self.x.reshape(1 + self.N, S * A), max(PRICED * float(np.abs(weights).sum()), slack)
+        objective = readonly((weights @ X).reshape(1, S, A))
+        upper = float(_iterate(self.box.rows, objective, self._allowed, goal, self.sweeps, self.h, self.choice))
         rows = np.arange(S) * A + self.choice
-        P = written(self.box, rows)
-        columns = []
+        kernel = written(self.box, rows)
+        P, columns = sparse.csr_array(kernel), []
         for members in closed_classes(P):
             q = np.maximum(Chain(within(P, members)).flow(np.zeros(len(members)), 1.0), 0.0)
             shares = q / q.sum()
-            v, *w = self.X[:, rows[members]] @ shares
-            plan = rows[members], shares, P[members]
+            v, *w = X[:, rows[members]] @ shares
+            plan = rows[members], shares, kernel[members]
             columns.append(PolicyColumn(rows, float(v), np.array(w), weights, 0.0, plan=plan))
         columns.sort(key=lambda c: -float(weights @ np.append(c.v, c.w)))  # the best class first
         return upper, columns
@@ -152,41 +141,30 @@ def optimistic_model(box: Box, signals: FloatArray, rho: FloatArray, allowed: Bo
     signals [1 + N, S, A], allowed [S, A]. If no policy reaches rho in any model of the box, it is the model in which
     the worst bound is missed least. Pairs that the best policy does not use have the kernel that is best for it.
     """
-    source = ContinuingBoxSource(box, signals, allowed)
-    pool = Columns(source, FEASIBLE, MAX_UNEXPLAINED_GAP)
-    met, parts = True, []
-    if len(rho):
-        reached, weights, _ = pool.reach(rho, np.ones(len(rho)), enough=0.0)
-        met = reached >= -FEASIBLE
-        parts = pool.parts(weights)
-        rho = rho if reached >= 0 else rho + reached - EXTRA_LOWERING
-    if met:
-        parts = pool.parts(pool.maximise(rho).weights)
-    S, A = allowed.shape
-    q, flow = np.zeros(S * A), sparse.csr_array((S * A, S))
-    for weight, column in parts:
+    pool = Columns(ContinuingBoxSource(box, signals, allowed), FEASIBLE, MAX_UNEXPLAINED_GAP)
+    best = pool.optimum(rho)
+    weights = pool.reach(rho, np.ones(len(rho)), enough=0.0)[1] if best is None else best.weights
+    kernel = written(box, np.arange(allowed.size))
+    q, flow = np.zeros(len(kernel)), np.zeros(kernel.shape)
+    for weight, column in pool.parts(weights):
         rows, shares, taken = column.plan
         q[rows] += weight * shares
-        place = sparse.csr_array((weight * shares, (rows, np.arange(len(rows)))), shape=(S * A, len(rows)))
-        flow = flow + place @ taken
+        flow[rows] += (weight * shares)[:, None] * taken
     used = q > NEGLIGIBLE
-    mixed = sparse.diags_array(np.where(used, 1.0 / np.where(used, q, 1.0), 0.0)) @ flow
-    kernel = sparse.csr_array(mixed + sparse.diags_array(np.where(used, 0.0, 1.0)) @ written(box, np.arange(S * A)))
-    return Model(rows_of(without_rounding(kernel)), signals[0], signals[1:], box.start.lo, allowed, "average")
+    kernel[used] = without_rounding(flow[used] * (1.0 / q[used])[:, None])
+    return Model(rows_of(kernel), signals[0], signals[1:], box.start.lo, allowed, "average")
 
 
-def written(box: Box, rows: IntArray) -> Any:
+def written(box: Box, rows: IntArray) -> FloatArray:
     """The best rows [rows, S] of a box without a horizon, for the values that it was asked about last."""
     kernel = np.zeros((len(rows), len(box.start.lo)))
     _write(box.rows, rows, kernel)
-    return without_rounding(sparse.csr_array(kernel))
+    return without_rounding(kernel)
 
 
-def without_rounding(P: Any) -> Any:
-    """A transition matrix without probabilities that rounding left, which would connect what nothing connects."""
-    P.data[P.data < NEGLIGIBLE] = 0.0
-    P.eliminate_zeros()
-    return P
+def without_rounding(P: FloatArray) -> FloatArray:
+    """Transition rows without probabilities that rounding left, which would connect what nothing connects."""
+    return np.where(P < NEGLIGIBLE, 0.0, P)
 
 
 @compiled

@@ -25,36 +25,36 @@ their counts. What is proved and what is not is in docs/theory/cl-pri.md.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.counts import Counts, Episode, new_counts, with_room_for_episodes
+from cmdpkit.estimate.counts import Counts, new_counts, with_room_for_episodes
 from cmdpkit.estimate.errors import error_quantile, handed_over, spread
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
 from cmdpkit.estimate.model import Model, best_plan, model_of
 from cmdpkit.exact.sources import Horizon
-from cmdpkit.learners import Learner, Source, Spec, State
-from cmdpkit.learners._closed_loop import BLIND, Account, Ledger, Timetable
-from cmdpkit.learners._episodes import chosen, learned, play_episodes
+from cmdpkit.learners import Spec, State
+from cmdpkit.learners._closed_loop import BLIND, BlockLearner, Ledger, Timetable, few_episodes
 from cmdpkit.learners._model_based.learner import certifier_of, proved
-from cmdpkit.learners._note import Note, UnitTotals, decisions
+from cmdpkit.learners._note import Note, UnitTotals, decisions, notes_above
 from cmdpkit.learners._q_learning import greedy_policy
 from cmdpkit.learners.cl_pri import play, rules
 from cmdpkit.learners.cl_pri.continuing import ContinuingPRI
 from cmdpkit.learners.cl_pri.rules import ClosedLoopParams
 from cmdpkit.model.policy import one_hot
+from cmdpkit.model.tolerances import LP_TOLERANCE, NO_SHORTFALL
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.policies import flow
-from cmdpkit.simulate.random import Stream
 
 __all__ = ["ClosedLoopPRI", "ContinuingPRI"]
 
 
-class ClosedLoopPRI(Learner):
+class ClosedLoopPRI(BlockLearner):
     """CL-PRI at work, with episodes; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = ClosedLoopPRI(Spec.of(cmdp, K=3000))
@@ -64,16 +64,10 @@ class ClosedLoopPRI(Learner):
     """
 
     title = "CL-PRI: our own; plans from counts, steers what is realised to the bounds, one policy with a certificate."
-    guarantee = "the certificate of the returned policy holds with probability 1 - delta; no proved rate of regret"
-    paper = "our own, after arXiv 2309.15395"
-    source = "ours"
     presets = {"practical": ClosedLoopParams()}
     anytime = True
     certifies = True
-    growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
-    changing: ClassVar[tuple[str, ...]] = (
-        *("clock", "counts", "optimism", "ledger", "now", "block", "plans", "impossible"),
-    )
+    changing = ("clock", "counts", "optimism", "ledger", "now", "block", "plans", "impossible")
     params: ClosedLoopParams
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
@@ -92,7 +86,7 @@ class ClosedLoopPRI(Learner):
         self.certifier = certifier_of(spec, p.counted)
         self._safe: tuple[int, FloatArray | None] = -1, None  # episode, and the policy that is proved safe then
         if not spec.anytime and self.table.explore < self.cells:
-            self.notes = (rules.few_episodes(spec.K, self.cells, p, pooled=self.T == 1),)
+            self.notes = (self._few(spec.K),)
         self._continue_exploration()
 
     # -- playing -------------------------------------------------------------------------------------------------------
@@ -102,38 +96,19 @@ class ClosedLoopPRI(Learner):
         """Whether the run still explores."""
         return self.clock.explored < 0
 
-    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
-        """Play to the end of the block at most, in a compiled loop."""
-        room = self._make_room()
-        n = min(room, out.shape[1] - first, self.clock.block_end - self.clock.episode)
-        played = int(play_episodes(*source, self._player(), self._episode, rng, out, first, n))
-        self._count(played)
-        return played
-
-    def act(self, h: int, s: int) -> int:
-        """The optimistic action while exploring, then one of the block."""
-        return int(chosen(self._player(), self._episode, h, s, self._rng))
-
-    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode."""
-        self._make_room()
-        episode = Episode(states[: self.spec.H], actions, signals, self._episode.totals)
-        learned(self._player(), episode, self._rng)
-        self._count(1)
-
     def _player(self) -> play.ClosedLoop:
         parts = self.counts, self.optimism, self.block, self.ledger
         return play.ClosedLoop(*parts, self.exploring, self.clock.certifying)
 
     def _make_room(self) -> int:
-        """Room for the transitions of some more episodes, and for the rest of the block in the certificate."""
+        """Room for transitions, which may be for fewer episodes than are left, and for the certificate."""
         self.counts, room = with_room_for_episodes(self.counts, self.spec.H)
+        left = self.clock.block_end - self.clock.episode
         if self.clock.certifying:
-            self.ledger = self.ledger.with_room(self.clock.block_end - self.clock.episode)
-        return room
+            self.ledger = self.ledger.with_room(left)
+        return min(room, left)
 
     def _count(self, played: int) -> None:
-        """Episodes were played; at the end of a block, begin what comes next."""
         clock = self.clock
         clock.episode += played
         if clock.episode < clock.block_end:
@@ -218,11 +193,9 @@ class ClosedLoopPRI(Learner):
         """A new plan from everything seen so far; returns the visits up to which actions are tried beside it."""
         now, clock, p, spec, k = self.now, self.clock, self.params, self.spec, self.clock.episode
         settled = k >= self.table.freeze
-        sampled = self.table.sample_size(k)
         surplus = now.promised - spec.rho if k >= self.table.hand else np.zeros(spec.N)
-        account = Account(k * spec.rho - self.ledger.totals[1:], self.table.K - k - sampled, sampled, surplus)
         model = self._model()
-        plan, spare = rules.repaying_plan(model, spec.rho, account, p, settled=settled)
+        plan, spare = rules.repaying_plan(model, spec.rho, self._account(k, surplus), p, settled=settled)
         self.plans += 1
         clock.infeasible_last = not plan.feasible
         self.impossible += clock.infeasible_last
@@ -239,8 +212,7 @@ class ClosedLoopPRI(Learner):
 
     def _completed(self, model: Model, pi: FloatArray) -> FloatArray:
         """The plan, with an optimistic choice in states that the estimated model does not know."""
-        completed: FloatArray = np.where(model.known[..., None], pi, self._optimistic())
-        return completed
+        return np.where(model.known[..., None], pi, self._optimistic())
 
     def _optimistic(self) -> FloatArray:
         """[H, S, A]: the policy of exploration."""
@@ -283,8 +255,7 @@ class ClosedLoopPRI(Learner):
         if self.exploring and self.clock.handed < 0:
             model = self._model()
             return self._completed(model, best_plan(model, self.spec.rho).pi)
-        pi: FloatArray = self.now.final if self.clock.handed >= 0 else self.now.pi
-        return pi.copy()
+        return (self.now.final if self.clock.handed >= 0 else self.now.pi).copy()
 
     @property
     def multipliers(self) -> FloatArray:
@@ -340,16 +311,18 @@ class ClosedLoopPRI(Learner):
 
     def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that were missed or cannot be promised, too few episodes, and a world that depends on the step."""
-        clock, table, now, k, anytime = self.clock, self.table, self.now, self.clock.episode, self.spec.anytime
-        rho, nothing, over = self.spec.rho, np.zeros(0), k >= table.K or (anytime and k > 0)
-        of_bounds = rules.said_of(
-            rho - now.predicted if clock.infeasible_last and (k >= table.freeze or anytime) else nothing,
-            now.uncovered if clock.handed >= 0 else nothing,
-            rho - self.ledger.totals[1:] / k if over else nothing,
-            now.prices if over else nothing,
-            self.params,
-        )
-        return (*of_bounds, *self._too_little_seen(), *self.certifier.contradictions(self.counts))
+        now, k, p, said = self.now, self.clock.episode, self.params, list[str | Note]()
+        if self.clock.infeasible_last and (k >= self.table.freeze or self.spec.anytime):
+            said += notes_above("no plan for a bound", self.spec.rho - now.predicted, LP_TOLERANCE)
+        if self.clock.handed >= 0:
+            said += notes_above("not cleared", now.uncovered, LP_TOLERANCE)
+        if k >= self.table.K or (self.spec.anytime and k > 0):
+            short, dear = self.spec.rho - self.ledger.totals[1:] / k, now.prices > p.repay_price
+            said += notes_above("too dear to repay", np.where(dear, short, 0.0), NO_SHORTFALL, now.prices)
+            said += notes_above("exploration not repaid", np.where(dear, 0.0, short), NO_SHORTFALL)
+            paid = np.where(dear, 0.0, now.prices)
+            said += [Note("repaid dearly", n, price=float(x)) for n, x in enumerate(paid) if x > p.price]
+        return (*said, *self._too_little_seen(), *self.certifier.contradictions(self.counts))
 
     def _too_little_seen(self) -> list[str]:
         """Whether the episodes were too few to see what the problem has to offer."""
@@ -357,23 +330,24 @@ class ClosedLoopPRI(Learner):
         if self.ledger.is_blind:
             said.append(BLIND.format(episodes=clock.episode))
         if self.spec.anytime and clock.episode * p.exploration_share < self.cells:
-            said.append(rules.few_episodes(clock.episode, self.cells, p, pooled=self.T == 1))
+            said.append(self._few(clock.episode))
         elif not self.notes and not self.exploring and not clock.all_found:
             missing = self.cells - int((self.counts.visits > 0).sum())
             said.append(rules.UNFINISHED.format(episodes=clock.explored, missing=missing, cells=self.cells))
         return said
 
+    def _few(self, episodes: int) -> str:
+        """The sentence that so few episodes cannot try everything once."""
+        enough = math.ceil(self.cells / self.params.exploration_share)
+        return few_episodes(episodes, self.cells, enough, pooled=self.T == 1)
+
     def internals(self) -> dict[str, Any]:
         """The run as plain values. States and actions are given by index, totals in unit scale."""
-        clock, cmdp, pi = self.clock, self._model().cmdp, self.recommend()
+        cmdp, pi = self._model().cmdp, self.recommend()
         visits = self.counts.visits.reshape(self.T, self.spec.S, self.spec.A)
-        end = clock.episode if self.exploring else clock.explored
         return {
             "counts": "shared by all steps" if self.T == 1 else "kept per step",
             "cells seen": f"{int((visits > 0).sum())} of {self.cells}",
-            "states reached": f"{int(visits.any(axis=(0, 2)).sum())} of {self.spec.S}",
-            "transitions seen": int(self.counts.used[0]),
-            "episodes of exploration": clock.explored_before + end - clock.explored_from,
             "plans": self.plans,
             "plans that could not meet the bounds": self.impossible,
             "margin of the returned policy": UnitTotals(self.now.margin.round(6).tolist()),

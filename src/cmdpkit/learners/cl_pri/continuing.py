@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from cmdpkit.estimate.continuing import Seen, cautious_model, hopeful_model, with_patience
+from cmdpkit.estimate.continuing import cautious_model, hopeful_model, with_patience
 from cmdpkit.estimate.errors import error_quantile, stationary_errors
 from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
 from cmdpkit.learners._closed_loop import LoopParams
@@ -27,6 +27,10 @@ from cmdpkit.learners.params import Spec, above_zero, at_least_zero, ruled
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.simulate.random import Stream
 
+UNTESTED = (
+    "there is no certificate: the policy is tested in the last {share:.3g} % of a run, for which it needs at least "
+    "{needed:,} steps in all; a run of unknown length has this test at the end of each stage"
+)
 APPROXIMATE = (
     "the certificate is approximate: it treats blocks of steps as independent, because nothing repeats itself in a "
     "world without episodes"
@@ -44,38 +48,6 @@ class ContinuingParams(LoopParams):
     # Share of the room above the bounds that tighter bounds may take.
     room: float = ruled("above 0, at most 1", lambda x: 0 < x <= 1)(0.8)
     haste: float = above_zero(3.0)  # a shortfall can be repaid in the rest of the run divided by this
-
-
-class Stretch(NamedTuple):
-    """Where an unbroken run stands."""
-
-    t: int  # steps taken
-    T: int  # steps of the whole run; in a run of unknown length, at the end of the present stage
-    hand: int  # the step at which the policy to return is fixed
-    totals: FloatArray  # [1+N]: all signals so far added up
-
-    @property
-    def block(self) -> int:
-        """Steps of a block in the middle of the run, and of those in which the returned policy is tested."""
-        return math.isqrt(self.T)
-
-    @property
-    def piece(self) -> tuple[int, int]:
-        """The number of the block after the final choice, from 0 and negative before, and its age in steps."""
-        return divmod(self.t - self.hand, self.block)
-
-    @property
-    def tests(self) -> bool:
-        """Whether the policy is fixed, and enough blocks to test it fit into the run."""
-        return self.t >= self.hand and self.T - self.hand >= 2 * LEAST_BATCHES * self.block
-
-
-def stretch_of(spec: Spec, p: ContinuingParams, t: int, totals: FloatArray) -> Stretch:
-    """Where a run stands after t steps."""
-    T = spec.K
-    while spec.anytime and t > T:
-        T *= 2
-    return Stretch(t, T, math.ceil(p.hand_over * T), totals)
 
 
 @dataclass
@@ -100,80 +72,6 @@ class Steering:
         nothing, all_signals = np.zeros(N), np.zeros(1 + N)
         return cls(table, nothing, np.full(N, 0.25), np.zeros((S, A)), np.zeros((0, 1 + N)), all_signals)
 
-    def end_block(self, at: Stretch) -> None:
-        """Learn from the block that has ended how much blocks vary around the mean of all steps."""
-        n, totals = at.t - self.block_start, at.totals[1:]
-        if n == 0:
-            return
-        apart = totals - self.block_totals - n * totals / at.t
-        self.variance += (apart**2 - n * self.variance) / (at.t + at.block)
-        self.block_start = at.t
-        self.block_totals[...] = totals
-
-    def short(self, at: Stretch, rho: FloatArray, reserve: float) -> FloatArray:
-        """By how much the realised utilities [N] fall short of the bounds and a reserve for what a block may lack."""
-        short: FloatArray = at.t * rho - at.totals[1:] + reserve * np.sqrt(self.variance * at.block)
-        return short
-
-    def plan(self, at: Stretch, seen: Seen, rng: Stream, rho: FloatArray, p: ContinuingParams) -> bool:
-        """The policies for all combinations of tighter and looser bounds; returns whether the bounds can be met.
-
-        Bounds are tightened and loosened for errors of the model, and to repay.
-        """
-        model = cautious_model(seen, p.seldom) if at.t >= p.freeze * at.T else None
-        if model is None:
-            model = hopeful_model(seen, rng, unsure=p.unsure)
-        planner, N = ContinuingPlanner(with_patience(model, seen, math.sqrt(at.T))), len(rho)
-        repays = p.haste * float(self.short(at, rho, p.reserve).max(initial=0.0)) / max(at.T - at.t, 1)
-        by, room = max(p.steering / math.sqrt(at.t + 1), repays), planner.reach(rho) if N else 0.0
-        for i in range(len(self.table)):
-            tight = (i >> np.arange(N)) & 1 if len(self.table) == 2**N else np.full(N, i)
-            bounds = rho + np.where(tight == 1, min(by, max(0.0, p.room * room)), -by)
-            self.table[i] = planner.policy(bounds).pi
-        self.next_plan = at.t + max(1, min(at.T // 20, (at.T - at.t) // 2))
-        return room >= 0
-
-    def choice(self, at: Stretch, rho: FloatArray, p: ContinuingParams) -> tuple[FloatArray, int]:
-        """The policy [S, A] to play now, and for how many steps."""
-        piece, into = at.piece
-        if at.tests and piece % 2 == 0 and at.t - into + 2 * at.block <= at.T:  # the run ends with steering
-            return self.handed, at.block - into
-        tight = self.short(at, rho, p.reserve) > 0
-        combined = len(self.table) == 2 ** len(rho)
-        i = int(tight @ (1 << np.arange(len(rho)))) if combined else int(tight.any())
-        block = min(at.block, math.ceil(p.growth * min(at.t + 1, at.T - at.t)))
-        return self.table[i], min(block, at.block - into if piece >= -1 else at.T)
-
-    def test(self, at: Stretch) -> None:
-        """Begin or end a block in which the policy to return is tested."""
-        piece, into = at.piece
-        if into == 0 and piece % 2 == 1:
-            self.batches = np.vstack((self.batches, (at.totals - self.batch_totals) / at.block))
-        if into == 0 and piece % 2 == 0:
-            self.batch_totals[...] = at.totals
-
-
-def cautious_policy(seen: Seen, rho: FloatArray, p: ContinuingParams) -> FloatArray | None:
-    """The policy [S, A] to return: the best of the cautious mean model with a margin; None if nothing was seen."""
-    model = cautious_model(seen, p.seldom)
-    if model is None:
-        return None
-    planner, z = ContinuingPlanner(model), error_quantile(p.delta, len(rho))
-    errors = stationary_errors(model, seen, planner.policy(rho).pi)
-    room = planner.reach(rho) if len(rho) else 0.0
-    pi: FloatArray = planned(model, rho + np.minimum(z * errors, max(0.0, p.room * room))).pi
-    return pi
-
-
-def untested(hand_over: float) -> str:
-    """The sentence that a run is too short for a certificate."""
-    share = 1 - hand_over
-    needed = math.ceil((2 * LEAST_BATCHES / share) ** 2 - 1e-6)
-    return (
-        f"there is no certificate: the policy is tested in the last {100 * share:.3g} % of a run, for which it needs "
-        f"at least {needed:,} steps in all; a run of unknown length has this test at the end of each stage"
-    )
-
 
 class ContinuingPRI(Player):
     """CL-PRI at work without a horizon; keyword arguments other than preset change single parameters.
@@ -197,35 +95,121 @@ class ContinuingPRI(Player):
         super().__init__(spec, preset=preset, **params)
         self.steering = Steering.of(spec)
 
+    # -- where the run stands ------------------------------------------------------------------------------------------
+
     @property
-    def _stretch(self) -> Stretch:
-        """Where the run stands."""
-        return stretch_of(self.spec, self.params, self.steps, self.totals)
+    def _T(self) -> int:
+        """Steps of the whole run; in a run of unknown length, at the end of the present stage."""
+        T = self.spec.K
+        while self.spec.anytime and self.steps > T:
+            T *= 2
+        return T
 
-    def _cautious(self) -> FloatArray:
-        """The policy [S, A] that would be returned now; as long as nothing was seen, what is played."""
-        found = cautious_policy(self.seen(), self.spec.rho, self.params)
-        return found if found is not None else self.pi[0].copy()
+    @property
+    def _hand(self) -> int:
+        """The step at which the policy to return is fixed."""
+        return math.ceil(self.params.hand_over * self._T)
 
-    def decide(self, rng: Stream) -> None:
-        """Make a plan if it is time to, and choose that one of its policies that steers to the bounds."""
-        at, now, p, rho = self._stretch, self.steering, self.params, self.spec.rho
-        now.end_block(at)
-        if at.t >= now.next_plan or self.doubled:
-            self.begin_epoch()
-            self.plans += 1
-            self.impossible += not now.plan(at, self.seen(), rng, rho, p)
-        if at.tests:
-            if now.handed_for != at.T:
-                now.handed[...], now.handed_for, now.batches = self._cautious(), at.T, now.batches[:0]
-            now.test(at)
-        self.pi[...], steps = now.choice(at, rho, p)
-        self.wait(steps)
+    @property
+    def _block(self) -> int:
+        """Steps of a block in the middle of the run, and of those in which the returned policy is tested."""
+        return math.isqrt(self._T)
+
+    @property
+    def _piece(self) -> tuple[int, int]:
+        """The number of the block after the final choice, from 0 and negative before, and its age in steps."""
+        return divmod(self.steps - self._hand, self._block)
+
+    @property
+    def _tests(self) -> bool:
+        """Whether it is time to fix the policy, and enough blocks to test it fit into the run."""
+        return self.steps >= self._hand and self._T - self._hand >= 2 * LEAST_BATCHES * self._block
 
     @property
     def _is_fixed(self) -> bool:
         """Whether the policy to return is fixed."""
-        return self.steering.handed_for == self._stretch.T
+        return self.steering.handed_for == self._T
+
+    # -- plans and blocks ----------------------------------------------------------------------------------------------
+
+    def decide(self, rng: Stream) -> None:
+        """Make a plan if it is time to, and choose that one of its policies that steers to the bounds."""
+        now = self.steering
+        self._end_block()
+        if self.steps >= now.next_plan or self.doubled:
+            self.begin_epoch()
+            self._plan(rng)
+        if self._tests:
+            if not self._is_fixed:
+                now.handed[...], now.handed_for, now.batches = self._cautious(), self._T, now.batches[:0]
+            self._test()
+        self.pi[...], steps = self._choice()
+        self.wait(steps)
+
+    def _end_block(self) -> None:
+        """Learn from the block that has ended how much blocks vary around the mean of all steps."""
+        now, n, totals = self.steering, self.steps - self.steering.block_start, self.totals[1:]
+        if n == 0:
+            return
+        apart = totals - now.block_totals - n * totals / self.steps
+        now.variance += (apart**2 - n * now.variance) / (self.steps + self._block)
+        now.block_start = self.steps
+        now.block_totals[...] = totals
+
+    def _short(self) -> FloatArray:
+        """By how much the realised utilities [N] fall short of the bounds and a reserve for what a block may lack."""
+        reserve = self.params.reserve * np.sqrt(self.steering.variance * self._block)
+        short: FloatArray = self.steps * self.spec.rho - self.totals[1:] + reserve
+        return short
+
+    def _plan(self, rng: Stream) -> None:
+        """The policies for all combinations of tighter and looser bounds, which allow for errors and repay."""
+        now, p, t, T, rho, seen = self.steering, self.params, self.steps, self._T, self.spec.rho, self.seen()
+        model = cautious_model(seen, p.seldom) if t >= p.freeze * T else None
+        if model is None:
+            model = hopeful_model(seen, rng, unsure=p.unsure)
+        planner, N = ContinuingPlanner(with_patience(model, seen, math.sqrt(T))), len(rho)
+        repays = p.haste * float(self._short().max(initial=0.0)) / max(T - t, 1)
+        by, room = max(p.steering / math.sqrt(t + 1), repays), planner.reach(rho) if N else 0.0
+        for i in range(len(now.table)):
+            tight = (i >> np.arange(N)) & 1 if len(now.table) == 2**N else np.full(N, i)
+            bounds = rho + np.where(tight == 1, min(by, max(0.0, p.room * room)), -by)
+            now.table[i] = planner.policy(bounds).pi
+        now.next_plan = t + max(1, min(T // 20, (T - t) // 2))
+        self.plans += 1
+        self.impossible += room < 0
+
+    def _choice(self) -> tuple[FloatArray, int]:
+        """The policy [S, A] to play now, and for how many steps."""
+        now, (piece, into), left = self.steering, self._piece, self._T - self.steps
+        if self._tests and piece % 2 == 0 and 2 * self._block - into <= left:  # the run ends with steering
+            return now.handed, self._block - into
+        tight = self._short() > 0
+        combined = len(now.table) == 2 ** len(tight)
+        i = int(tight @ (1 << np.arange(len(tight)))) if combined else int(tight.any())
+        block = min(self._block, math.ceil(self.params.growth * min(self.steps + 1, left)))
+        return now.table[i], min(block, self._block - into if piece >= -1 else self._T)
+
+    def _test(self) -> None:
+        """Begin or end a block in which the policy to return is tested."""
+        now, (piece, into) = self.steering, self._piece
+        if into == 0 and piece % 2 == 1:
+            now.batches = np.vstack((now.batches, (self.totals - now.batch_totals) / self._block))
+        if into == 0 and piece % 2 == 0:
+            now.batch_totals[...] = self.totals
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _cautious(self) -> FloatArray:
+        """The best policy [S, A] of the cautious mean model with a margin; what is played, if nothing was seen."""
+        p, rho, seen = self.params, self.spec.rho, self.seen()
+        model = cautious_model(seen, p.seldom)
+        if model is None:
+            return np.array(self.pi[0])
+        planner, z = ContinuingPlanner(model), error_quantile(p.delta, len(rho))
+        errors = stationary_errors(model, seen, planner.policy(rho).pi)
+        room = planner.reach(rho) if len(rho) else 0.0
+        return planned(model, rho + np.minimum(z * errors, max(0.0, p.room * room))).pi
 
     def recommend(self) -> FloatArray:
         """pi [1, S, A] to return now: the policy that was fixed, or before that what the counts suggest."""
@@ -236,15 +220,16 @@ class ContinuingPRI(Player):
         if not self._is_fixed:
             return None
         batches = self.steering.batches
-        return batch_intervals(batches, len(batches) * self._stretch.block, self.params.delta)
+        return batch_intervals(batches, len(batches) * self._block, self.params.delta)
 
     def phases(self) -> tuple[tuple[str, int], ...]:
         """Names of the phases and their first steps."""
-        at = self._stretch
-        frozen = math.ceil(self.params.freeze * at.T)
-        return ("exploring and steering", 0), ("steering", frozen), ("testing and steering", at.hand)
+        frozen = math.ceil(self.params.freeze * self._T)
+        return ("exploring and steering", 0), ("steering", frozen), ("testing and steering", self._hand)
 
     def warnings(self) -> tuple[str | Note, ...]:
         """What the certificate is worth, and what every player says."""
-        said = untested(self.params.hand_over) if self.certificate() is None else APPROXIMATE
+        share = 1 - self.params.hand_over
+        needed = math.ceil((2 * LEAST_BATCHES / share) ** 2 - 1e-6)
+        said = APPROXIMATE if self.certificate() is not None else UNTESTED.format(share=100 * share, needed=needed)
         return (*super().warnings(), said)

@@ -132,10 +132,7 @@ def _show(player, meter):
 def _choose(player, episode, h, s, rng):
     """The optimistic action, or one of the block: the one that is tried there, or one of the plan."""
     i = h * len(player.counts.starts) + s
-    if player.exploring:
-        return np.int64(player.optimism.best[i])
-    trying = player.block.trying[i]
-    return trying if trying >= 0 else np.int64(draw(player.block.plan, i, rng))
+    return np.int64(player.optimism.best[i] if player.exploring else draw(player.block.pi, i, rng))
 
 
 @learn.of(ClosedLoop)
@@ -192,11 +189,15 @@ def sweep(counts, optimism):
 
 @compiled
 def _ahead(counts, optimism, h, cell):
-    """The mean priced value one step ahead of a cell, and the variance of that value and of the priced signals."""
-    S, M = len(counts.starts), len(optimism.prices)
+    """The mean priced value one step ahead of a cell, and the variance of that value and of the priced signals.
+
+    Fills `optimism.scratch` with the value of every signal.
+    """
+    S, M, scratch = len(counts.starts), len(optimism.prices), optimism.scratch
     n = counts.visits[cell]
     first, second, i = 0.0, 0.0, M
     for m in range(M):
+        scratch[m] = counts.moments[cell, m] / n
         first += optimism.prices[m] * counts.moments[cell, m] / n
         for l in range(m + 1):
             twice = 1.0 if l == m else 2.0
@@ -207,10 +208,11 @@ def _ahead(counts, optimism, h, cell):
     if (h + 1) * S < len(optimism.usable):
         j = counts.head[cell]
         while j >= 0:
-            y = 0.0
+            y, p = 0.0, counts.times[j] / counts.moves[cell]
             for m in range(M):
-                y += optimism.prices[m] * optimism.values[(h + 1) * S + counts.state[j], m]
-            p = counts.times[j] / counts.moves[cell]
+                value = optimism.values[(h + 1) * S + counts.state[j], m]
+                y += optimism.prices[m] * value
+                scratch[m] += p * value
             mean += p * y
             square += p * y * y
             j = counts.link[j]
@@ -237,18 +239,10 @@ def _back_up(counts, optimism, h, s):
         n = counts.moves[cell] if h + 1 < H else counts.visits[cell]
         if n > 0:
             tried, value = True, 0.0
-            for m in range(M):
-                scratch[m] = counts.moments[cell, m] / counts.visits[cell]
             mean, variance = _ahead(counts, optimism, h, cell)
             variance = (n * variance + pseudo * optimism.noise[h]) / (n + pseudo)
             bonus = curiosity * left / n + weight * np.sqrt(variance / n)
             if h + 1 < H:
-                j = counts.head[cell]
-                while j >= 0:
-                    p = counts.times[j] / counts.moves[cell]
-                    for m in range(M):
-                        scratch[m] += p * optimism.values[(h + 1) * S + counts.state[j], m]
-                    j = counts.link[j]
                 bonus += weight * max(optimism.peak[h + 1] - mean, 0.0) / n
             scratch[0] = min(scratch[0] + bonus, left)
             for m in range(M):

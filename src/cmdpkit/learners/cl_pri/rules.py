@@ -12,9 +12,8 @@ from cmdpkit.estimate.model import Model, Plan, best_plan
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners._closed_loop import Account, LoopParams, Timetable, owed
-from cmdpkit.learners._note import Note, notes_above
 from cmdpkit.learners.params import Spec, above_zero, at_least_zero
-from cmdpkit.model.tolerances import LP_TOLERANCE, NO_GAIN, NO_SHORTFALL, NO_SPREAD
+from cmdpkit.model.tolerances import NO_GAIN, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.operators.policies import action_values, flow
 
@@ -196,30 +195,3 @@ UNFINISHED = (
     "exploration had to end after {episodes:,} episodes while it still found new actions, and {missing:,} of {cells:,} "
     "were never tried: more episodes, or a larger exploration_share, would help"
 )
-FEW = (
-    "{episodes:,} episodes are few for {cells:,} {kind}: they cannot all be tried, and the policy may be far from the "
-    "best; at least {enough:,} episodes would help"
-)
-
-
-def said_of(
-    planned: FloatArray, promised: FloatArray, realised: FloatArray, prices: FloatArray, p: ClosedLoopParams
-) -> list[Note]:
-    """What is said about bounds [N] that are missed, and about debts that are repaid at more than exploration pays.
-
-    They are missed in the estimated model by the last plan, at worst by the returned policy, and per episode in what
-    was realised. Where there is nothing to say yet an array, or the prices, are empty.
-    """
-    said = notes_above("no plan for a bound", planned, LP_TOLERANCE)
-    said += notes_above("not cleared", promised, LP_TOLERANCE)
-    said += notes_above("too dear to repay", np.where(prices > p.repay_price, realised, 0.0), NO_SHORTFALL, prices)
-    said += notes_above("exploration not repaid", np.where(prices > p.repay_price, 0.0, realised), NO_SHORTFALL)
-    dear = np.where(prices <= p.repay_price, prices, 0.0)
-    return said + [Note("repaid dearly", n, price=float(x)) for n, x in enumerate(dear) if x > p.price]
-
-
-def few_episodes(episodes: int, cells: int, p: ClosedLoopParams, *, pooled: bool) -> str:
-    """The sentence that a run is short for its problem, and how long it should be to try everything once."""
-    kind = "(state, action) pairs" if pooled else "(step, state, action) triples"
-    enough = math.ceil(cells / p.exploration_share)
-    return FEW.format(episodes=episodes, cells=cells, kind=kind, enough=enough)

@@ -5,15 +5,14 @@ memory is a few tables of H S A (1 + N)^2 numbers, and a problem takes four to t
 `cl_pri`, whose timetable, repaying of debts and certificate it shares. The whole of it, for K episodes with the bounds
 rho, of which k were played:
 
-    WARM UP   optimistic Q-learning with prices: a first policy pi and first prices lam (`play.warm_up`)
+    WARM UP   optimistic Q-learning with prices: a first policy pi and first prices lam (`samples.warm_up`)
     LOOP      in blocks of `growth` min(k, K - k) episodes
-                play pi; with a small chance per step deviate to an action in question; sample what follows (`play`)
-                seen <- what an action earns more than that of the policy, with its error (`improve.view`)
+                play pi; with a small chance per step deviate to an action in question; sample what follows
+                seen <- what an action earns more than that of the policy, with its error (`samples.view`)
                 lam  <- prices of best(seen, rho)
                 pi   <- best(seen, rho + owed) at prices of at most `steep` lam + `extra`
-                let samples that saw another continuation fade
                 until freeze K: in question are actions that may gain at these prices
-    HAND OVER at hand_over K: final <- the best policy for the bounds and a margin (`improve.handed_over`)
+    HAND OVER at hand_over K: final <- the best policy for the bounds and a margin, at the same prices
     CERTIFY   from then on every other block plays the final policy: betting intervals for its value and utilities
 
 What is proved and what is not is in docs/theory/cl-pri.md.
@@ -23,47 +22,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
-from cmdpkit.learners import Learner, Source, Spec
-from cmdpkit.learners._closed_loop import BLIND, Account, Ledger, LoopParams, Timetable, owed
-from cmdpkit.learners._episodes import chosen, learned, play_episodes
+from cmdpkit.estimate.intervals import Intervals
+from cmdpkit.learners import Spec
+from cmdpkit.learners._closed_loop import BLIND, BlockLearner, Ledger, LoopParams, Timetable, few_episodes, owed
 from cmdpkit.learners._note import Note, decisions, notes_above
 from cmdpkit.learners._q_learning import greedy_policy
-from cmdpkit.learners.mf_pri import improve, play
-from cmdpkit.learners.mf_pri.improve import Measured, best, means
-from cmdpkit.learners.mf_pri.play import SampledBlock
+from cmdpkit.learners.mf_pri import samples
 from cmdpkit.learners.params import above_zero, at_least_zero, share
 from cmdpkit.model.policy import one_hot
 from cmdpkit.model.tolerances import LP_TOLERANCE, TIE_FEE
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.simulate.random import Stream
+from cmdpkit.model.transitions import BoolArray, FloatArray
 
 
 @dataclass(frozen=True)
 class ModelFreeParams(LoopParams):
     """Numbers that do not change during a run; one setting for all problems. Prices and totals are in unit scale."""
 
-    certified: bool = False  # return a policy that its certificate proves safe, at some loss of value
     warm_up: float = above_zero(10.0)  # episodes of warm-up per (step, state, action), at most a quarter of the run
     price: float = above_zero(100.0)  # highest price, reward per unit of utility; a tenth of it in the warm-up
-    explore: float = at_least_zero(2.0)  # deviations per episode: explore sqrt(actions / episodes so far)
-    deviations: float = share(0.5)  # and at most this
+    explore: float = at_least_zero(2.0)  # deviations per episode: explore sqrt(actions / episodes so far), at most 1
     doubt: float = at_least_zero(3.0)  # standard errors by which an action must be worse to be out of question
     enter: float = at_least_zero(2.0)  # standard errors by which an action must be better to come into use
-    known: float = above_zero(50.0)  # samples that make a value trusted, and that it keeps when later decisions change
+    known: float = above_zero(50.0)  # samples that make a value trusted
     keep: float = share(0.5)  # weight that whole episodes keep when other actions come into use
     pseudo: float = above_zero(5.0)  # samples that the average variance of a step counts as
-    least: float = above_zero(3.0)  # samples an action needs before they say anything
     tolerance: float = at_least_zero(1.0)  # standard errors by which a bound must be missed before its price is raised
     reserve: float = at_least_zero(5.0)  # standard deviations of bad luck that are kept in reserve
-    steep: float = at_least_zero(3.0)  # until `freeze` debts are repaid at most at this multiple of a bound's price
+    steep: float = at_least_zero(3.0)  # a margin, and debts until `freeze`, are worth this multiple of a bound's price
     extra: float = at_least_zero(0.1)  # plus this
-    missed: float = at_least_zero(0.05)  # penalty for missing a bound, as a share of the range of values
+    margin: float = at_least_zero(3.0)  # standard errors by which the returned policy is to clear its bounds
 
 
 @dataclass
@@ -72,7 +63,6 @@ class LoopState:
 
     pi: FloatArray  # [H, S, A]: the policy of the loop
     final: FloatArray  # [H, S, A]: the policy to return, once it is fixed
-    played: FloatArray  # [H, S, A]: policies summed over the episodes of `Samples.start`
     question: BoolArray  # [H, S, A]: actions not in use that are worth deviating to
     lam: FloatArray  # [N]: prices of the bounds
     short: FloatArray  # [N]: shortfall of the last policy from the bounds
@@ -80,14 +70,13 @@ class LoopState:
     spare: FloatArray  # [N]: by how much that policy exceeds the bounds
     block_end: int  # the episode at which the running block ends
     episode: int = 0  # episodes played
-    starts: float = 0.0  # n of `Samples.start` when the block began
-    changes: int = 0  # improvements that changed the set of actions in use
 
 
-class ModelFreePRI(Learner):
+class ModelFreePRI(BlockLearner):
     """MF-PRI at work; keyword arguments other than preset change single parameters.
 
     >>> from cmdpkit import envs
+    >>> from cmdpkit.learners import Source
     >>> from cmdpkit.simulate.random import stream
     >>> cmdp = envs.build("paper/synthetic")
     >>> learner = ModelFreePRI(Spec.of(cmdp, K=200_000))
@@ -97,33 +86,25 @@ class ModelFreePRI(Learner):
     """
 
     title = "MF-PRI: our own, without counts; improves by sampled returns, steers to the bounds, one policy certified."
-    guarantee = "the certificate of the returned policy holds with probability 1 - delta; no proved rate of regret"
-    paper = "our own, after arXiv 2309.15395"
-    source = "ours"
     presets = {"practical": ModelFreeParams()}
-    changing: ClassVar[tuple[str, ...]] = ("now", "samples", "values", "block", "ledger")
-    growing: ClassVar[tuple[str, ...]] = ("ledger/sample",)
+    changing = ("now", "samples", "values", "block", "ledger")
     params: ModelFreeParams
-    _episode: play.SampledEpisode  # type: ignore[assignment]
+    _episode: samples.SampledEpisode  # type: ignore[assignment]
 
     def __init__(self, spec: Spec, *, preset: str | None = None, **params: Any) -> None:
         super().__init__(spec, preset=preset, **params)
         p, K, shape, N = self.params, spec.K, spec.allowed.shape, spec.N
-        pairs = int(spec.allowed.sum())
-        cells = int(spec.allowed.any(axis=0).sum()) if spec.stationary else pairs
+        cells = int((spec.allowed.any(axis=0) if spec.stationary else spec.allowed).sum())
         warm = max(1, min(math.ceil(p.warm_up * cells), K // 4))
         self.table = Timetable.of(0, K, warm, p)
-        self.constants, self.values = play.warm_up(spec, warm, p.price / 10)
-        self.samples, self.ledger = play.Samples.of(spec), Ledger.of(1 + N)
-        pi, final, played = np.zeros((3, *shape))
-        self.now = LoopState(pi, final, played, np.zeros(shape, dtype=bool), *np.zeros((4, N)), block_end=warm)  # type: ignore[misc]
-        self._episode, self._acted = play.SampledEpisode.of(spec), 0
+        self.constants, self.values = samples.warm_up(spec, warm, p.price / 10)
+        self.samples, self.ledger = samples.Samples.of(spec), Ledger.of(1 + N)
+        pi, final = np.zeros((2, *shape))
+        self.now = LoopState(pi, final, np.zeros(shape, dtype=bool), *np.zeros((4, N)), block_end=warm)  # type: ignore[misc]
+        self._episode = samples.SampledEpisode.of(spec)
         self.block = self._new_block(greedy_policy(spec, self.values.best), 0.0, "repay")
-        if warm < pairs:
-            self.notes = (
-                f"K = {K:,} is short for {pairs:,} (step, state, action) cells: the warm-up of {warm:,} episodes does "
-                "not reach them all, and the policy may be far from the best",
-            )
+        if warm < cells:
+            self.notes = (few_episodes(K, cells, 4 * cells, pooled=spec.stationary),)
 
     # -- playing -------------------------------------------------------------------------------------------------------
 
@@ -132,51 +113,25 @@ class ModelFreePRI(Learner):
         """Whether the warm-up is still on."""
         return self.now.episode < self.table.explore
 
-    @property
-    def certifying(self) -> bool:
-        """Whether the policy to return is fixed."""
-        return self.now.episode >= self.table.hand
-
-    def _play(self, source: Source, rng: Stream, out: FloatArray, first: int) -> int:
-        """Play to the end of the block at most, in a compiled loop."""
-        n = min(int(out.shape[1]) - first, self.now.block_end - self.now.episode)
-        self._make_room()
-        play_episodes(*source, self._player(), self._episode, rng, out, first, n)
-        self._count(n)
-        return n
-
-    def act(self, h: int, s: int) -> int:
-        """The optimistic action in the warm-up, then one of the block."""
-        self._acted = h + 1
-        return int(chosen(self._player(), self._episode, h, s, self._rng))
-
-    def end(self, states: IntArray, actions: IntArray, signals: FloatArray) -> None:
-        """Learn from the episode; after an early end, deviations are drawn for the other steps as well."""
-        for h in range(self._acted, self.spec.H):
-            self.act(h, int(states[h]))
-        self._make_room()
-        episode = self._episode._replace(states=states[: self.spec.H], actions=actions, signals=signals)
-        learned(self._player(), episode, self._rng)
-        self._count(1)
-
-    def _player(self) -> play.ModelFree:
+    def _player(self) -> samples.ModelFree:
         parts = self.values, self.constants, self.spec.stationary, self.block, self.samples, self.ledger
-        return play.ModelFree(*parts, self.warming)
+        return samples.ModelFree(*parts, self.warming)
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> int:
+        left = self.now.block_end - self.now.episode
         if self.block.certify:
-            self.ledger = self.ledger.with_room(self.now.block_end - self.now.episode)
+            self.ledger = self.ledger.with_room(left)
+        return left
 
-    def _count(self, m: int) -> None:
-        """m episodes were played; at the end of a block, begin what comes next."""
+    def _count(self, played: int) -> None:
         now, table = self.now, self.table
-        now.episode += m
+        now.episode += played
         if now.episode < now.block_end:
             return
         if now.block_end == table.explore:
-            self._end_warm_up()
-        else:
-            now.played[...] += (self.samples.start[0] - now.starts) * now.pi
+            now.lam[...] = samples.mean_prices(self.values)
+            now.pi[...] = now.final[...] = self._warm_policy()
+            now.question[...] = self.spec.allowed & (now.pi == 0)
         if now.episode < table.K:
             self._begin_block(now.episode)
         else:
@@ -184,21 +139,14 @@ class ModelFreePRI(Learner):
 
     # -- WARM UP -------------------------------------------------------------------------------------------------------
 
-    def _end_warm_up(self) -> None:
-        """The first policy and prices."""
-        now = self.now
-        now.lam[...] = play.mean_prices(self.values)
-        now.pi[...] = now.final[...] = self._warm_policy()
-        now.question[...] = self.spec.allowed & (now.pi == 0)
-
     def _warm_policy(self) -> FloatArray:
         """[H, S, A]: greedy for what the warm-up has learned, at the average of its prices."""
         H, S, A, N = *self.spec.allowed.shape, self.spec.N
         learned = self.values.cells.reshape(H + 1, S, A, -1)[:H, :, :, : 1 + N]
-        worth = learned[..., 0] + learned[..., 1:] @ play.mean_prices(self.values)
+        worth = learned[..., 0] + learned[..., 1:] @ samples.mean_prices(self.values)
         return one_hot(np.where(self.spec.allowed, worth, -np.inf).argmax(axis=-1), A)
 
-    # -- LOOP ----------------------------------------------------------------------------------------------------------
+    # -- LOOP and HAND OVER --------------------------------------------------------------------------------------------
 
     def _begin_block(self, k: int) -> None:
         """Make the next policy, or let the one to return play a block for its certificate."""
@@ -206,71 +154,45 @@ class ModelFreePRI(Learner):
         certify = k >= table.hand and not self.block.certify
         if not certify or k == table.hand:
             self._improve(k)
-        size = table.block_end(k) - k
-        if k < table.freeze:
-            size = min(max(size, math.ceil(p.known)), table.freeze - k)
-        now.block_end, now.starts = k + size, float(self.samples.start[0])
+        now.block_end = table.block_end(k)
         asked = p.explore * math.sqrt(int(self.spec.allowed.sum()) / max(k, 1))
-        chance = min(asked, p.deviations) / self.spec.H if k < table.freeze and now.question.any() else 0.0
+        chance = min(asked, 1.0) / self.spec.H if k < table.freeze and now.question.any() else 0.0
         use = "certify" if certify else "repay" if k >= table.hand else "learn"
         self.block = self._new_block(now.final if certify else now.pi, chance, use)
 
-    def _new_block(self, pi: FloatArray, chance: float, use: str) -> SampledBlock:
+    def _new_block(self, pi: FloatArray, chance: float, use: str) -> samples.SampledBlock:
         values = self.samples.values
-        ends = means(values, 1 + self.spec.N), values[:, 0] >= self.params.known
-        return SampledBlock.of(pi, self.now.question, chance, ends, use)
+        ends = samples.means(values), values[..., 0, 0] >= self.params.known
+        return samples.SampledBlock.of(pi, self.now.question, chance, ends, use)
 
     def _improve(self, k: int) -> None:
         """A new policy and new prices from everything sampled so far."""
         now, p, spec, table = self.now, self.params, self.spec, self.table
-        if self.samples.start[0] < p.known:
+        if self.samples.start[0, 0] < p.known:
             now.final[...] = now.pi
             return
-        seen = improve.view(self.samples, now.played, now.pi, p.pseudo, p.least)
+        seen = samples.view(self.samples, now.pi, p.pseudo)
         live, highest = (seen.ok & spec.allowed) | (now.pi > 0), np.full(spec.N, p.price)
         fee = np.where(now.pi > 0, 0.0, p.enter * seen.advantage(now.lam)[1] + TIE_FEE)
-        if k == table.hand:
-            self._hand_over(seen, live, fee)
         certain = spec.rho - p.tolerance * seen.errors(now.pi)  # a smaller shortfall may be noise
-        at_bounds = best(seen, certain, highest, live, fee)
-        now.lam[...], now.short[...] = at_bounds.lam, at_bounds.short
-        dear = highest if k >= table.freeze else np.minimum(p.steep * now.lam + p.extra, p.price)
-        dearer = now.lam + np.diag(np.maximum(dear - now.lam, 0.0))  # [N, N]: one bound at its highest price
-        gain = np.array([improve.greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
-        half, fixed = (table.K - k) / 2, k >= table.hand
-        left, sampled, surplus = (half, half, now.spare) if fixed else (2 * half, 0.0, np.zeros(spec.N))
-        account = Account(k * spec.rho - self.ledger.totals[1:], left, sampled, surplus)
-        asked = np.minimum(owed(account, seen.spread, gain, p.reserve), np.maximum(gain, 0.0))
-        pi = best(seen, spec.rho + asked, np.maximum(dear, at_bounds.lam), live, fee).p
-        if not fixed:
-            self._replace(seen, pi)
+        at_bounds, now.lam[...], now.short[...] = samples.best(seen, certain, highest, live, fee)
+        cheap = np.clip(p.steep * now.lam + p.extra, now.lam, p.price)
+        if k == table.hand:
+            now.final[...] = samples.best(seen, spec.rho + p.margin * seen.errors(at_bounds), cheap, live, fee)[0]
+            now.spare[...] = seen.totals(now.final)[1:] - spec.rho
+            now.uncovered[...] = np.maximum(p.margin * seen.errors(now.final) - now.spare, 0.0)
+        dear = highest if k >= table.freeze else cheap
+        dearer = now.lam + np.diag(dear - now.lam)  # [N, N]: one bound at its highest price
+        gain = np.array([samples.greedy(seen, dearer[n], live)[1 + n] for n in range(spec.N)]) - spec.rho
+        spread = np.sqrt(np.maximum(np.diag(seen.noise)[1:], 0.0))
+        asked = np.minimum(owed(self._account(k, now.spare), spread, gain, p.reserve), np.maximum(gain, 0.0))
+        pi, _, _ = samples.best(seen, spec.rho + asked, dear, live, fee)
+        if k < table.hand and ((pi > 0) != (now.pi > 0)).any():
+            for array in (self.samples.start, self.samples.visits):
+                array *= p.keep
         now.pi[...] = pi
         if k < table.freeze:
             now.question[...] = spec.allowed & (pi == 0) & ~seen.worse(now.lam, p.doubt)
-
-    def _replace(self, seen: Measured, pi: FloatArray) -> None:
-        """The policy changes to pi: let samples that saw another continuation fade."""
-        now, samples, p, (H, S, A) = self.now, self.samples, self.params, pi.shape
-        change = (pi - now.pi)[..., None] * seen.effect
-        rows, values = improve.worth_keeping(samples.values.reshape(H, S, -1), change.sum(axis=2))
-        improve.fade(samples.rows, np.maximum(rows, p.known).repeat(S * A))
-        improve.fade(samples.values, np.maximum(values, p.known).repeat(S))
-        if ((pi > 0) != (now.pi > 0)).any():
-            now.changes += 1
-            for array in (samples.start, samples.visits, now.played):
-                array *= p.keep
-
-    # -- HAND OVER -----------------------------------------------------------------------------------------------------
-
-    def _hand_over(self, seen: Measured, live: BoolArray, fee: FloatArray) -> None:
-        """Fix the policy to return."""
-        now, p, rho = self.now, self.params, self.spec.rho
-        extra = np.zeros(len(rho))
-        if p.certified:  # a further margin lets the certificate say that the policy is safe
-            extra = margin_for_certificate(seen.spread, self.spec.H, p.delta, self.table.sample_size())
-        now.final[...] = improve.handed_over(seen, rho, extra, live, fee, p.missed, p.price)
-        now.spare[...] = seen.totals(now.final)[1:] - rho
-        now.uncovered[...] = np.maximum(NormalDist().inv_cdf(1 - p.delta) * seen.errors(now.final) - now.spare, 0.0)
 
     # -- results -------------------------------------------------------------------------------------------------------
 
@@ -284,8 +206,7 @@ class ModelFreePRI(Learner):
         """pi [H, S, A]: the policy fixed for certification; before that, the policy of the loop."""
         if self.warming:
             return self._warm_policy()
-        pi: FloatArray = self.now.final if self.certifying else self.now.pi
-        return pi.copy()
+        return (self.now.final if self.now.episode >= self.table.hand else self.now.pi).copy()
 
     @property
     def multipliers(self) -> FloatArray:
@@ -305,11 +226,9 @@ class ModelFreePRI(Learner):
     def warnings(self) -> tuple[str | Note, ...]:
         """Bounds that look out of reach or were missed, and rewards that were never found."""
         now, k, said = self.now, self.now.episode, list[str | Note]()
-        if self.warming:
-            return ()
         if k >= self.table.freeze:
             said += notes_above("missed", now.short, LP_TOLERANCE, now.lam)
-        if self.certifying:
+        if k >= self.table.hand:
             said += notes_above("not cleared", now.uncovered, 0.0)
         if k >= self.table.K:
             said += notes_above("exploration not repaid", self.spec.rho - self.ledger.totals[1:] / k, LP_TOLERANCE)
@@ -318,13 +237,10 @@ class ModelFreePRI(Learner):
 
     def internals(self) -> dict[str, Any]:
         """The run's account as plain values; states and actions are given by index, because no names are known."""
-        now, p, pi = self.now, self.params, self.recommend()
-        seen = improve.view(self.samples, now.played, pi, p.pseudo, p.least)
-        reached, ruled_out = (seen.reach > 0)[..., None] & self.spec.allowed, seen.worse(now.lam, p.doubt)
-        undecided = reached & (pi == 0) & ~ruled_out
+        p, pi = self.params, self.recommend()
+        seen = samples.view(self.samples, pi, p.pseudo)
+        reached, ruled_out = (seen.reach > 0)[..., None] & self.spec.allowed, seen.worse(self.now.lam, p.doubt)
         return {
-            "changes of the support": now.changes,
-            "actions reached": int(reached.sum()),
-            "actions undecided": int(undecided.sum()),
-            **decisions(seen.reach, pi, self.samples.rows[:, 0].reshape(pi.shape)),
+            "actions undecided": int((reached & (pi == 0) & ~ruled_out).sum()),
+            **decisions(seen.reach, pi, self.samples.rows[..., 0, 0]),
         }
