@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cmdpkit.estimate.boxes import estimated
 from cmdpkit.learners._model_based.cadence import UNSEEN, mark_planned, new_cadence, note_episode
+from cmdpkit.learners._model_based.learner import Belief
 from counted import count_episode, dense_moves, no_counts
 
 pytestmark = pytest.mark.compiled
@@ -23,14 +23,14 @@ def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[n
 def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
     rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
     cadence, pi = new_cadence(1 if pooled else H, S, A, "doubling"), np.full((H, S, A), 1 / A)
-    mark_planned(cadence, counts, estimated(counts, A), pi)
+    mark_planned(cadence, counts, Belief.of(counts, A).model, pi)
     before, plans, waits = np.zeros_like(counts.visits), 0, 0
     for _ in range(400):
         note_episode(cadence, counts.visits, *random_episode(rng, counts))
         doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
         assert cadence.due[0] == doubled
         if doubled:
-            mark_planned(cadence, counts, estimated(counts, A), pi)
+            mark_planned(cadence, counts, Belief.of(counts, A).model, pi)
             before, plans = counts.visits.copy(), plans + 1
         waits += not doubled
     reached = counts.visits[counts.visits > 0]
@@ -66,7 +66,7 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
         elsewhere = int(rng.random() < 0.2)  # no episode takes the actions of the plan: its error never falls
         if elsewhere:
             pi[...] = np.eye(A)[0]
-        mark_planned(cadence, counts, estimated(counts, A), pi)
+        mark_planned(cadence, counts, Belief.of(counts, A).model, pi)
         reach, k = expected_visits(counts, pi), int(counts.starts.sum())
         assert not cadence.due[0]
         while not cadence.due[0]:
@@ -84,6 +84,6 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
 def test_every_episode_means_every_episode():
     counts = no_counts(H, S, A, 0)
     cadence = new_cadence(H, S, A, "episode")
-    mark_planned(cadence, counts, estimated(counts, A), np.full((H, S, A), 1 / A))
+    mark_planned(cadence, counts, Belief.of(counts, A).model, np.full((H, S, A), 1 / A))
     note_episode(cadence, counts.visits, *random_episode(np.random.default_rng(0), counts))
     assert cadence.due[0]

@@ -26,10 +26,10 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.boxes import (
     BestPair,
+    Known,
     PairSource,
     best_pair,
     drawn,
-    estimated,
     from_start,
     grown,
     new_box,
@@ -39,7 +39,16 @@ from cmdpkit.estimate.boxes import (
     work_of,
 )
 from cmdpkit.estimate.boxes import signals_of as as_signals
-from cmdpkit.estimate.counts import Counts, entries_of, new_counts, signal_means, signal_squares, signals_of, steps_of
+from cmdpkit.estimate.counts import (
+    Counts,
+    entries_of,
+    estimated,
+    new_counts,
+    signal_means,
+    signal_squares,
+    signals_of,
+    steps_of,
+)
 from cmdpkit.estimate.intervals import Intervals, UnknownCell
 from cmdpkit.estimate.model import model_of
 from cmdpkit.estimate.radii import AllTimes, Ranges, update_ranges
@@ -253,9 +262,9 @@ class Certifier:
 
     def _beyond(self, weights: FloatArray, signals: FloatArray, V: FloatArray, pi: FloatArray) -> FloatArray:
         """[cells]: what the intervals add to the estimate of a policy whose values within them are V [H+1, S]."""
-        counts, model = self.counts, estimated(self.counts, pi.shape[2])
-        means, Q = signal_means(counts, len(weights)).T.reshape(signals.shape), np.zeros((2, *pi.shape))
-        for models, x, found in ((self.box, signals, Q[0]), (model, means, Q[1])):
+        counts, mean, Q = self.counts, estimated(self.counts, pi.shape[2]), np.zeros((2, *pi.shape))
+        model = Known.of(mean.kernel, mean.mu)
+        for models, x, found in ((self.box, signals, Q[0]), (model, mean.signals, Q[1])):
             x = readonly(np.tensordot(weights, x, axes=1))
             call(expectations, work_of(models, self.H), models.rows, x, V, found)
         beyond: FloatArray = (visits(model, pi) * (Q[0] - Q[1])).reshape(-1, len(counts.head)).sum(axis=0)
@@ -298,5 +307,5 @@ class _Source(PairSource):
 def _varies(counts: Counts, M: int) -> bool:
     """Whether some action has ever earned different signals."""
     n = np.maximum(counts.visits, 1)[:, None]
-    variances = signal_squares(counts, M) / n - signal_means(counts, M) ** 2
+    variances = signal_squares(counts, M) / n - signal_means(counts) ** 2
     return bool(np.any(variances > NO_SPREAD + 4 * ROUNDOFF * n))

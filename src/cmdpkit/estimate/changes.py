@@ -16,6 +16,7 @@ import numpy as np
 
 from cmdpkit.errors import shown
 from cmdpkit.estimate.alike import Alike, compared, several_marks, together
+from cmdpkit.estimate.counts import kernel_of, means_of, start_of
 from cmdpkit.estimate.fitted import as_recorded, judged_by, values_of
 from cmdpkit.estimate.log import Log, place_of
 from cmdpkit.model.cmdp import CMDP
@@ -114,16 +115,12 @@ def _model(seen: Observed, part: BoolArray, starts: FloatArray) -> CMDP:
     moved = np.bincount(seen.cell[part & (seen.s_next >= 0)], minlength=cells) > 0
     visits = np.where(covered[seen.cell], part, True) * seen.n
     moves = np.where(moved[seen.cell], part, True) * (seen.s_next >= 0) * seen.n
-    times, leaves = (np.bincount(seen.cell, weights=x, minlength=cells) for x in (visits, moves))
+    times = np.bincount(seen.cell, weights=visits, minlength=cells)
     share = np.divide(visits, seen.n, out=np.zeros(len(visits)), where=seen.n > 0)  # 0 or 1
     signals = np.array([np.bincount(seen.cell, weights=share * x, minlength=cells) for x in seen.sums])
-    stay, going = np.flatnonzero(leaves == 0), moves > 0
-    rows = np.concatenate((seen.cell[going], stay))
-    nexts = np.concatenate((seen.s_next[going], stay // A % S))
-    prob = np.concatenate((moves[going] / leaves[seen.cell[going]], np.ones(len(stay))))
-    kernel = Kernel.from_entries(seen.shape, rows, nexts, prob).renormalised()
-    mu = starts.sum(axis=0) if starts.sum() else np.ones(S)
-    return seen.judge(kernel, (signals / np.maximum(times, 1)).reshape(-1, T, S, A), mu / mu.sum())
+    going = moves > 0
+    kernel = kernel_of(seen.shape, seen.cell[going], seen.s_next[going], moves[going])
+    return seen.judge(kernel, means_of(signals, times).reshape(-1, T, S, A), start_of(starts.sum(axis=0)))
 
 
 def _values(seen: Observed, part: BoolArray, starts: FloatArray) -> tuple[list[float], list[FloatArray]]:

@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from cmdpkit.estimate.counts import kernel_of, means_of, start_of
 from cmdpkit.estimate.errors import row_shares
 from cmdpkit.estimate.log import Log
 from cmdpkit.model.cmdp import CMDP
@@ -109,30 +110,25 @@ class Fitted:
     @cached_property
     def shares(self) -> Kernel:
         """Shares of the next states."""
-        empty = np.flatnonzero(self.visits == 0)
-        rows = np.append(self.row, empty)
-        nexts = np.append(self.log.s_next, np.where(self.unknown[empty], self.S - 1, empty // self.A % self.S))
-        weights = np.append(1 / self.visits[self.row], np.ones(len(empty)))
-        return Kernel.from_entries((self.T, self.S, self.A), rows, nexts, weights)
+        rows = np.arange(len(self.visits))
+        ends = np.where(self.unknown, self.S - 1, rows // self.A % self.S)
+        return kernel_of((self.T, self.S, self.A), self.row, self.log.s_next, np.ones(len(self.row)), ends)
 
     @cached_property
     def means(self) -> FloatArray:
         """[1 + N, T * S * A]: mean signals; 0 where the log says nothing."""
-        n = np.maximum(self.visits, 1)
-        return np.array([np.bincount(self.row, weights=x, minlength=len(n)) / n for x in self.log.x])
+        return np.array([self._row_means(x) for x in self.log.x])
 
-    @cached_property
-    def _kernel(self) -> Kernel:
-        return self.shares.renormalised()
+    def _row_means(self, x: FloatArray) -> FloatArray:
+        """[T * S * A]: the means of numbers x [n] that belong to the transitions of the log."""
+        return means_of(np.bincount(self.row, weights=x, minlength=len(self.visits)), self.visits)
 
-    def cmdp(
-        self, fill: FloatArray, allowed: BoolArray | None = None, *, kernel: Kernel | None = None, **names: Any
-    ) -> CMDP:
+    def cmdp(self, fill: FloatArray, allowed: BoolArray | None = None, **names: Any) -> CMDP:
         """The model with the signals `fill` [1 + N] where the log says nothing."""
         signals = np.where(self.unknown, fill[:, None], self.means).reshape(-1, self.T, self.S, self.A)
-        starts = np.bincount(self.log.starts, minlength=self.S)
-        names |= {"mu": starts / starts.sum(), "constraints": self.log.constraints, **judged_by(self.log)}
-        return CMDP(kernel or self._kernel, signals[0], signals[1:], actions=allowed, renormalise=True, **names)
+        mu = start_of(np.bincount(self.log.starts, minlength=self.S))
+        names |= {"mu": mu, "constraints": self.log.constraints, **judged_by(self.log)}
+        return CMDP(self.shares, signals[0], signals[1:], actions=allowed, renormalise=True, **names)
 
     @cached_property
     def _extremes(self) -> tuple[CMDP, CMDP]:
@@ -247,8 +243,7 @@ class Fitted:
             for h in range(len(q)):
                 ahead += weights[h, pairs // self.S] * V[h + 1, pairs % self.S]
             through, y = q.reshape(len(q), -1).sum(axis=0), log.x[m] + ahead[pair]
-        means = np.bincount(self.row, weights=y, minlength=len(self.visits)) / np.maximum(self.visits, 1)
-        return through, y, means
+        return through, y, self._row_means(y)
 
     def _weights(self, q: FloatArray) -> FloatArray:
         """[H, S * A]: how the flow through each row is spread over the steps; evenly where there is none."""
@@ -265,7 +260,7 @@ def plug_in(log: Log, T: int) -> CMDP:
     allowed = fitted.log.visits(T) > 0
     put_usual(allowed, log.usual_actions(T))
     names = {"states": log.states, "action_names": log.action_names}
-    return fitted.cmdp(np.zeros(1 + log.N), allowed, kernel=fitted.shares, **names)
+    return fitted.cmdp(np.zeros(1 + log.N), allowed, **names)
 
 
 def put_usual(table: Any, usual: IntArray) -> None:

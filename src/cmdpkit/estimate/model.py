@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import fdtrc
 
-from cmdpkit.estimate.counts import Counts, signal_means, signal_squares, steps_of, transitions
+from cmdpkit.estimate.counts import Counts, estimated, signal_squares, steps_of
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Watch, solve_fully, solve_in
@@ -44,21 +44,17 @@ def model_of(counts: Counts, rho: FloatArray, allowed: BoolArray, least: int | I
     An action counts as tried after `least` observations, perhaps by state [H, S, 1]. In a state with such an action the
     others do not exist; in a state without, all allowed actions do, and lead back to it.
     """
-    (H, S, A), M = allowed.shape, 1 + len(rho)
+    (H, S, A), found = allowed.shape, estimated(counts, allowed.shape[2])
     T = steps_of(counts, A)
-    means = signal_means(counts, M).reshape(T, S, A, M)
     moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (counts.moves, counts.visits))
     tried = allowed & (moves >= least)
     tried[-1] = allowed[-1] & (visits[-1] >= np.broadcast_to(least, (H, S, 1))[-1])
     known = np.asarray(tried.any(axis=-1))
-    mu = counts.starts / max(int(counts.starts.sum()), 1)
-    if not counts.starts.any():
-        mu = np.full(S, 1 / S)
     cmdp = CMDP(
-        transitions(counts, T, A),
-        means[..., 0],
-        np.moveaxis(means[..., 1:], -1, 0),
-        mu=mu,
+        found.kernel,
+        found.signals[0],
+        found.signals[1:],
+        mu=found.mu,
         horizon=H,
         actions=np.where(known[..., None], tried, allowed),
         constraints=[at_least(f"utility {n}", float(x)) for n, x in enumerate(rho)],

@@ -14,15 +14,14 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from cmdpkit.estimate.alike import steps_differ
-from cmdpkit.estimate.boxes import Known, Models, estimated, plan
+from cmdpkit.estimate.boxes import Known, Models, plan
 from cmdpkit.estimate.certificate import Certifier
 from cmdpkit.estimate.counts import (
     Counts,
     Episode,
     count_episode,
+    estimated,
     new_counts,
-    signal_means,
-    signals_of,
     with_room,
     with_room_for_episodes,
 )
@@ -108,10 +107,10 @@ class Belief(NamedTuple):
     @classmethod
     def of(cls, counts: Counts, A: int) -> Belief:
         """What these counts say."""
-        shape, M = (-1, len(counts.starts), A), signals_of(counts)
-        signals = signal_means(counts, M).T.reshape(M, *counts.visits.reshape(shape).shape)
-        visits, moved = counts.visits.reshape(shape), counts.moves.reshape(shape)
-        return cls(counts, estimated(counts, A), signals, visits, moved, int(counts.starts.sum()))
+        found = estimated(counts, A)
+        visits, moved = (x.reshape(found.kernel.shape) for x in (counts.visits, counts.moves))
+        model = Known.of(found.kernel, found.mu)
+        return cls(counts, model, found.signals, visits, moved, int(counts.starts.sum()))
 
 
 class Decided(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.counts import Counts, count_episode
+from cmdpkit.estimate.counts import Counts, count_episode, mean_of
 from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.model.compiled import compiled
@@ -238,7 +238,7 @@ def _back_up(counts, optimism, h, s):
         if n > 0:
             tried, value = True, 0.0
             for m in range(M):
-                scratch[m] = counts.moments[cell, m] / counts.visits[cell]
+                scratch[m] = mean_of(counts, cell, m, 0)
             mean, variance = _ahead(counts, optimism, h, cell)
             variance = (n * variance + pseudo * optimism.noise[h]) / (n + pseudo)
             bonus = curiosity * left / n + weight * np.sqrt(variance / n)
