@@ -4,7 +4,7 @@
 states and the means of its signals in the log. Where the log has no such row, an additional state stands for "unknown":
 the process goes there and stays, and each signal is the smallest or the largest of the log, whichever is asked for.
 
-**Errors.** They are those of the delta method (`cmdpkit.estimate.errors`), where y is what a recorded transition is
+**Errors.** They are those of the delta method (`cmdpkit.estimate.model`), where y is what a recorded transition is
 worth in signal and value of the next state together. Long-run averages forget the start. Where steps share their
 counts, one row acts at all steps. The average variance within rows counts as `pseudo` visits of every row. Where no row
 was visited twice there is nothing to average, and the error is infinite.
@@ -43,8 +43,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from cmdpkit.estimate.counts import kernel_of, means_of, start_of
-from cmdpkit.estimate.errors import row_shares
 from cmdpkit.estimate.log import Log
+from cmdpkit.estimate.model import row_shares
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import MOST_FREEDOM, NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel

@@ -3,7 +3,7 @@
 Plans of optimistic planners are too good to be true, so that they return another policy. It is the best of the
 estimated model among actions that were tried, and clears the bounds by a margin for the standard error of its own
 prediction: an optimum of an estimated model meets a bound exactly there, and hence misses it in truth in about half of
-all cases. The margin is that of CL-PRI (`cmdpkit.estimate.errors`). Safe planners play a known safe policy, the
+all cases. The margin is that of CL-PRI (`cmdpkit.estimate.model`). Safe planners play a known safe policy, the
 baseline, until they can prove another one safe.
 """
 
@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.errors import HandOver, error_quantile, handed_over
-from cmdpkit.estimate.model import model_of
+from cmdpkit.estimate.model import HandOver, error_quantile, handed_over, model_of
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import Decided, ModelBased
 from cmdpkit.learners._model_based.settings import WithMargin, policy_of, utilities_of

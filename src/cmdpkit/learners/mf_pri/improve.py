@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.errors import worth
+from cmdpkit.estimate.model import worth
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.learners.mf_pri.play import Samples
 from cmdpkit.model.tolerances import LP_TOLERANCE
@@ -142,7 +142,7 @@ def handed_over(
 ) -> FloatArray:
     """Among the best policies [H, S, A] for the bounds plus -1, -1/2, 0, ... 6 standard errors, the worthiest one.
 
-    What it is worth is said at `estimate.errors.worth`. The margin comes on top of `extra` [N].
+    What it is worth is said at `estimate.model.worth`. The margin comes on top of `extra` [N].
     """
     high, values = np.full(len(rho), price), np.where(live, seen.effect[..., 0], 0.0)
     penalty = missed * float((seen.reach * (values.max(axis=-1) - values.min(axis=-1))).sum())
