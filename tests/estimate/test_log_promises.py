@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
+from cmdpkit.estimate.certificate import successor_ends, unmet_mass
 from cmdpkit.estimate.fitted import Fitted
-from cmdpkit.estimate.log_certificate import successor_ends, unmet_mass
 from cmdpkit.estimate.promise import _shortfall
 from small_log import COLUMNS, promise_of
 

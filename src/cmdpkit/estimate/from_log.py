@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.estimate.certificate import certified
 from cmdpkit.estimate.changes import change_in, steps_alike
 from cmdpkit.estimate.fitted import Fitted, plug_in
 from cmdpkit.estimate.intervals import Certificate
 from cmdpkit.estimate.log import Log, condition_of, notes_on
-from cmdpkit.estimate.log_certificate import certified
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
 from cmdpkit.io.formats.document import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
