@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.estimate.changes import steps_alike
 from cmdpkit.estimate.fitted import Fitted
+from cmdpkit.estimate.from_log import steps_alike
 from small_log import BOUND, COLUMNS, ROWS, promise_of
 
 

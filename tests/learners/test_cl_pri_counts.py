@@ -5,7 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
-from cmdpkit.estimate.alike import compared
+from cmdpkit.estimate.changes import compared
 from cmdpkit.estimate.model import model_of, plan_errors
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopPRI

@@ -31,7 +31,6 @@ import numpy as np
 from scipy.special import betaln, xlog1py, xlogy
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.estimate.alike import steps_warning
 from cmdpkit.estimate.boxes import (
     BestPair,
     Box,
@@ -48,6 +47,7 @@ from cmdpkit.estimate.boxes import (
     work_of,
 )
 from cmdpkit.estimate.boxes import signals_of as as_signals
+from cmdpkit.estimate.changes import steps_warning
 from cmdpkit.estimate.counts import (
     Counts,
     entries_of,

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.alike import new_records, several_marks
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.operators.rows import expect, push, row_of
@@ -38,7 +37,7 @@ class Counts(NamedTuple):
     moves: IntArray  # [cells]: how often its next state was seen
     moments: FloatArray  # [cells, M + M (M + 1) / 2]: sums of the signals, and the lower triangle of their products
     starts: IntArray  # [S]: episodes that began there
-    parts: FloatArray  # [cells, PARTS, 1 + 2 M]: records for `alike` of the signals, by part of the episode
+    parts: FloatArray  # [cells, PARTS, 1 + 2 M]: records for `changes.compared` of the signals, by part of the episode
     part_moves: FloatArray  # [cells, PARTS, 1 + 2 MARKS]: the same of the next states, by their marks
     marks: FloatArray  # [MARKS, S]: the marks of every state
 
@@ -69,6 +68,22 @@ def new_counts(T: int, S: int, A: int, M: int, capacity: int = 256) -> Counts:
         part_moves=new_records(cells if T == 1 else 0, PARTS, MARKS),
         marks=several_marks(S, MARKS),
     )
+
+
+def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
+    """Room for what is observed: number, then sum and squares of every quantity, by cell and group."""
+    return np.zeros((cells, groups, 1 + 2 * quantities))
+
+
+def several_marks(S: int, marks: int = 3) -> FloatArray:
+    """[marks, S]: the number of the state, which shows shifts along an order of the states, and random marks.
+
+    Random marks are in the lower third for half of the states and in the upper third for the others. A shift towards a
+    state in the middle would not change the mean of a mark.
+    """
+    rng = np.random.default_rng(S)
+    drawn = [(2 * (rng.permutation(S) % 2) + rng.random(S)) / 3 for _ in range(marks - 1)]
+    return np.array([np.linspace(0.0, 1.0, S), *drawn])
 
 
 def new_episode(H: int, M: int) -> Episode:
@@ -150,7 +165,7 @@ def count_episode(counts, episode, A):
 
 @compiled(inline=True)
 def _add_record(record, x):
-    """Add the quantities x [Q] of one observation to a record for `alike`."""
+    """Add the quantities x [Q] of one observation to a record for `changes.compared`."""
     record[0] += 1.0
     for q in range(len(x)):
         record[1 + 2 * q] += x[q]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from operator import itemgetter
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import fdtrc, ndtr
@@ -33,9 +33,10 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import at_least
 from cmdpkit.model.tolerances import EQUAL_SUMS, NO_FLOW, NO_SPREAD
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
-from cmdpkit.operators.chains import Chain, long_run_shares
+from cmdpkit.operators.chains import Chain, closed_classes, long_run_shares, stationary_occupancy
+from cmdpkit.operators.chains import chain_of as chain_in
 from cmdpkit.operators.policies import action_values, flow
-from cmdpkit.operators.row_lists import matrix_of
+from cmdpkit.operators.row_lists import matrix_of, reached_from, rows_of
 
 
 class Model(NamedTuple):
@@ -386,3 +387,50 @@ def possible(pool: Columns[Horizon], model: Model, rho: FloatArray, more: FloatA
     per = np.maximum(more, max(float(more.max(initial=0.0)) / 1000, NO_SPREAD)) / pool.units[1:]
     reached = pool.reach(pool.scaled(np.where(model.moot, 0.0, rho)), per)[0]
     return min(1.0, max(0.0, 0.99 * reached))
+
+
+# -- Exact values in a model that was estimated -----------------------------------------------------------------------
+
+
+def as_recorded(visits: FloatArray, steps: int | None) -> FloatArray:
+    """[steps or 1, S, A]: the policy that does everything as often as it was recorded, visits [T, S, A]."""
+    pi = visits / visits.sum(axis=-1, keepdims=True)
+    return np.ascontiguousarray(np.broadcast_to(pi, (steps or 1, *pi.shape[1:])))
+
+
+def values_of(cmdp: CMDP, pi: FloatArray) -> tuple[FloatArray, list[float], list[FloatArray]]:
+    """Occupancy q [H, S, A] of a policy, its totals [1 + N] in the user's sense, and the values of states [H+1, S].
+
+    Without a horizon q is [1, S, A], and values are [1, S] and up to a constant.
+    """
+    signals = [(1.0, cmdp.compact.r), *((float(sign), g) for sign, g in zip(cmdp.signs, cmdp.compact.g, strict=True))]
+    if cmdp.criterion.has_horizon:
+        values = [sign * action_values(cmdp, x, pi)[1] for sign, x in signals]
+        return flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), [float(cmdp.mu @ V[0]) for V in values], values
+    q = stationary_occupancy(cmdp, pi[0])
+    totals = [sign * float((q * x[0]).sum()) * (cmdp.criterion.steps_in_value or 1.0) for sign, x in signals]
+    values = [sign * _relative_values(cmdp, pi[0], (pi[0] * x[0]).sum(axis=1))[None] for sign, x in signals]
+    return q[None], totals, values
+
+
+def _relative_values(cmdp: CMDP, pi: FloatArray, x: FloatArray) -> FloatArray:
+    """[S]: what it is worth to be in a state for the signal x [S], up to a constant; NaN where that is not defined.
+
+    A long-run average has relative values only if the policy ends in the same set of states from wherever it starts.
+    """
+    P = chain_in(cmdp, pi)
+    if cmdp.criterion.kind == "discounted":
+        return Chain(P, cmdp.criterion.discount or 1.0).values(x[:, None])[1][:, 0]
+    reached = _reached(P, cmdp.mu)
+    P = P[reached][:, reached]
+    classes = closed_classes(P)
+    h = np.full(len(x), np.nan)
+    if len(classes) == 1:
+        h[:] = 0.0  # where the policy never gets, it does not matter
+        h[reached] = Chain(P, pivot=int(classes[0][0])).values(x[reached, None])[1][:, 0]
+    return h
+
+
+def _reached(P: Any, mu: FloatArray) -> IntArray:
+    """The states that a chain P can be in when it starts from mu."""
+    return np.flatnonzero(reached_from(rows_of(P > 0), np.arange(len(mu) + 1, dtype=np.uint64), mu > 0))

@@ -33,8 +33,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, shown
-from cmdpkit.estimate.fitted import Fitted, Total, as_recorded, put_usual
+from cmdpkit.estimate.fitted import Fitted, Total, put_usual
 from cmdpkit.estimate.log import Log, condition_of, drawn_log, place_of
+from cmdpkit.estimate.model import as_recorded
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from cmdpkit.estimate.alike import steps_differ
 from cmdpkit.estimate.boxes import Known, Models, plan
 from cmdpkit.estimate.certificate import Certifier
+from cmdpkit.estimate.changes import steps_warning
 from cmdpkit.estimate.counts import (
     Counts,
     Episode,
@@ -288,7 +288,7 @@ def proved(certifier: Certifier, counts: Counts, pi: FloatArray, sample: Interva
 
     Counts that contradict the declaration that the world is stationary prove nothing: the sample is left.
     """
-    if not counts.starts.any() or steps_differ(counts.parts, counts.part_moves):
+    if not counts.starts.any() or steps_warning(counts.parts, counts.part_moves):
         return sample
     certifier.look(counts)
     return certifier.prove(pi, sample)
