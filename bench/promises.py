@@ -159,7 +159,7 @@ def pressed(setting: Setting, seed: int, *, declared: bool) -> tuple[str, float]
         bounds.append(ck.at_least("made", setting.made, range=(0.0, 1.0) if declared else None))
     log = ck.from_log(table, horizon=setting.shop.H, constraints=bounds, stationary=setting.stationary)
     try:
-        promise = log.solve(0.95, forecast=False)
+        promise = log.solve(0.95)
     except ck.NoPromise as refused:
         return ("contradicted" if refused.contradicted else "refused"), 0.0
     if setting.after is not None:  # the world as it is after the change
@@ -203,7 +203,7 @@ def beside_a_fixed_policy(setting: Setting, episodes: int, errors: FloatArray) -
         level = 1 - 0.05 / 2  # the permitted error is divided among the bounds
         passed += totals[0].above(level) <= setting.bound and totals[1].below(level) >= (setting.made or 0.0)
         try:
-            made += log.solve(0.95, forecast=False) is not None
+            made += log.solve(0.95) is not None
         except ck.NoPromise:
             continue
     return made, passed
@@ -281,7 +281,7 @@ def pressed_unseen(world: Unseen, episodes: int, seed: int) -> tuple[bool, bool,
     certified = not world.pareto and log.certificate(lambda s: "run").within_bounds
     false = certified and not world.boost
     try:
-        promise = log.solve(0.95, forecast=False)
+        promise = log.solve(0.95)
     except ck.NoPromise:
         return False, False, False, false, 0.0
     true = in_truth(truth, promise.policy)

@@ -169,18 +169,18 @@ class Estimate(Shown):
             allowed[:, over, 1:] = False
         return Policy.of(self.cmdp.reformulated(allowed=allowed), given)
 
-    def solve(self, confidence: float = 0.95, *, forecast: bool = True) -> Promise:
+    def solve(self, confidence: float = 0.95) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.
 
         `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It names the limit, the bound that it
-        misses, and the data that would help most. With ``forecast`` it also estimates how many episodes would be
-        enough, which takes some seconds, because the answer is tried out on logs of that size.
+        misses, the data that would help most and, where chance is what is in the way, about how many episodes would be
+        enough.
         """
         check_confidence(confidence)
         if self.contradiction is not None:
             raise NoPromise(f"no policy can be promised: {self.contradiction}", notes=self.notes, contradicted=True)
         log = self.log if self.since is None else self.log.part(self.log.time >= self.since)
-        return promised(log, self.T, plug_in(log, self.T), confidence, self.notes, forecast=forecast)
+        return promised(log, self.T, plug_in(log, self.T), confidence, self.notes)
 
     def __repr__(self) -> str:
         return f"Estimate({len(self.log.s):,} transitions of {self.episodes:,} episodes: {self.cmdp!r})"
