@@ -231,13 +231,13 @@ def kernel_of(
     total = np.bincount(rows, weights, T * S * A)
     empty = np.flatnonzero(total == 0)
     to = empty // A % S if unknown is None else unknown[empty]
-    ends = np.append(rows, empty), np.append(successors, to), np.append(weights, np.ones(len(empty)))
-    counted = Kernel.from_entries(shape, *ends)
+    every: FloatArray = np.append(weights, np.ones(len(empty))).astype(float)
+    counted = Kernel.from_entries(shape, np.append(rows, empty), np.append(successors, to), every)
     total[empty] = 1.0
     return counted.with_prob(counted.prob / total[counted.rows])
 
 
-def means_of(sums: FloatArray, n: IntArray | FloatArray) -> FloatArray:
+def means_of(sums: FloatArray | IntArray, n: IntArray | FloatArray) -> FloatArray:
     """Sums of n observations as means; 0 where there are none."""
     means: FloatArray = sums / np.maximum(n, 1)
     return means
