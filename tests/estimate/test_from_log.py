@@ -286,11 +286,6 @@ def test_a_single_long_episode_is_enough_for_averages():
     assert promise.value.low < ck.evaluate(judged, promise.policy).v < promise.value.high
 
 
-def test_confidence_is_checked():
-    with pytest.raises(ck.CmdpkitError, match="confidence is 95, expected a number from"):
-        ck.from_log(ROWS, columns=COLUMNS, horizon=2).solve(95)
-
-
 # -- the command -------------------------------------------------------------------------------------------------------
 
 

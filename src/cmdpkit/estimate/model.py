@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import fdtrc, ndtr
 
 from cmdpkit.estimate.continuing import Seen, chain_of
-from cmdpkit.estimate.counts import Counts, estimated, signal_squares, signal_variances, steps_of
+from cmdpkit.estimate.counts import Counts, estimated, signal_squares, signal_variances
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Watch, solve_fully, solve_in
@@ -65,8 +65,9 @@ def model_of(counts: Counts, rho: FloatArray, allowed: BoolArray, least: int | I
     An action counts as tried after `least` observations, perhaps by state [H, S, 1]. In a state with such an action the
     others do not exist; in a state without, all allowed actions do, and lead back to it.
     """
-    (H, S, A), found = allowed.shape, estimated(counts, allowed.shape[2])
-    T = steps_of(counts, A)
+    H, S, A = allowed.shape
+    found = estimated(counts, A)
+    T = found.kernel.T
     moves, visits = (np.broadcast_to(x.reshape(T, S, A), (H, S, A)) for x in (counts.moves, counts.visits))
     tried = allowed & (moves >= least)
     tried[-1] = allowed[-1] & (visits[-1] >= np.broadcast_to(least, (H, S, 1))[-1])
