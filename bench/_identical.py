@@ -8,8 +8,6 @@ Each entry holds two digests: ``play`` of everything that does not depend on the
 returned policy), and ``regret`` of the curves that do. The curve of certified gaps is left out, because versions differ
 in where they compute it. Only public names are used, so that the script runs on old
 and new versions of the package alike. With ``--algos`` or ``--envs`` only these are played and compared.
-
-``mf-pri`` is compared with ``cl-pri`` of older versions with ``memory="none"``.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +26,6 @@ EPISODES = 150
 LONGER = {"cl-pri": 1500, "mf-pri": 6000}  # episodes of learners that go through several phases
 STEPS = 2000  # of worlds without episodes
 PRESETS = ("practical", "printed", "theory", "paper", "authors")
-OLD_NAMES: dict[str, tuple[str, dict[str, Any]]] = {"mf-pri": ("cl-pri", {"memory": "none"})}
 CASES = {
     **{name: (name, "none") for name in envs.names() if name != "gym/taxi"},
     "random, three constraints": ("random?", "none"),
@@ -64,9 +60,6 @@ def fingerprints(algos: list[str], cases: list[str]) -> dict[str, dict[str, str]
         cmdp = model_of(case)
         stepwise = not cmdp.criterion.has_horizon
         for algo in algos:
-            name, params = (algo, {}) if algo in learners.names() else OLD_NAMES[algo]
-            if algo in OLD_NAMES and stepwise:
-                continue
             length = STEPS if stepwise else LONGER.get(algo, EPISODES)
             for preset in PRESETS:
                 try:
@@ -76,7 +69,7 @@ def fingerprints(algos: list[str], cases: list[str]) -> dict[str, dict[str, str]
                         "preset": preset,
                         "noise": CASES[case][1],
                     }
-                    record = ck.learn(cmdp, name, **asked, **params)
+                    record = ck.learn(cmdp, algo, **asked)
                 except ValueError as error:
                     if "preset" not in str(error):
                         found[f"{algo} {preset} {case}"] = {"refused": type(error).__name__}
@@ -86,7 +79,7 @@ def fingerprints(algos: list[str], cases: list[str]) -> dict[str, dict[str, str]
 
 
 def main(out: str, before: str | None = None, *, algos: str = "", envs: str = "") -> int:
-    asked = algos.split(",") if algos else sorted({*learners.names(), *OLD_NAMES})
+    asked = algos.split(",") if algos else learners.names()
     cases = [case for case in CASES if not envs or case in envs.split(",")]
     found = fingerprints(asked, cases)
     Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")

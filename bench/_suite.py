@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 import cmdpkit as ck
+from cmdpkit.exact.sources import columns_of
 from cmdpkit.model.transitions import FloatArray
 
 SEEDS = {"development": 1000, "reserved": 9000, "fresh": 31000, "unseen": 527093}
@@ -246,6 +247,20 @@ def unseen(seed=SEEDS["unseen"]):
     families += [("Bernoulli", x, "bernoulli") for x in DRAWN]
     for i, (group, family, noise) in enumerate(families):
         yield f"{family.__name__} {i}", group, family(np.random.default_rng([seed, 0, i])), noise
+
+
+def halfway(cmdp: ck.CMDP, *, own_units: bool = False) -> ck.CMDP:
+    """The model with bounds halfway between what the reward optimum has by itself and the best compromise.
+
+    The latter exceeds all bounds of a model by most, in its own units, or else equal ones in units of their ranges.
+    """
+    pool = columns_of(cmdp)
+    lowest = pool.scaled(cmdp.rho) if own_units else np.full(cmdp.N, -2.0)
+    _, free, _ = pool.price(np.eye(1, 1 + cmdp.N)[0])
+    _, weights, _ = pool.reach(lowest, np.ones(cmdp.N))
+    best = sum(x * c.w for x, c in pool.parts(weights))
+    own = (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:]
+    return cmdp.with_bounds(**{c.name: float(x) for c, x in zip(cmdp.constraints, own, strict=True)})
 
 
 def total_range(cmdp: ck.CMDP, signal: FloatArray) -> float:

@@ -5,18 +5,16 @@
     python -m bench.closed_loop fresh 1e5 1e6              # longer ones; of 1e6 episodes, 16 problems
     python -m bench.closed_loop unseen 1e4 1e5 mf-pri      # without counts
     python -m bench.closed_loop development anytime 3000   # runs that were not told how long they would be
-    python -m bench.closed_loop ablation 1e3 1e4           # CL-PRI with each piece off, on 19 development problems
 
 Regret and the optimality gap of the returned policy are shares of the range of values that policies can have. *rv* is
 the share of runs whose realised violation is at most 0, *met* that of policies that meet their bounds, and *good* that
-of policies that are also at most 1 % of the range below the optimum. The ablation shows differences to the run with
-everything on, with two standard errors: a piece stays if it moves *good* or *rv* by that much at two lengths.
+of policies that are also at most 1 % of the range below the optimum.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
@@ -29,19 +27,6 @@ LENGTHS = (1_000, 3_000, 10_000)
 SEEDS = 2
 LONG, FEW = 1_000_000, 16  # runs of so many episodes are measured on so many problems, the first of every family
 GOOD = 0.01  # of the range
-PIECES: dict[str, dict[str, float]] = {
-    "everything on": {},
-    "hardly any exploration at first": {"exploration_share": 0.01},
-    "no optimism in exploration": {"optimism": 0.0},
-    "no curiosity": {"curiosity": 0.0},
-    "no tries beside the plan": {"bonus": 0.0},
-    "tries whatever they cost": {"spend": 1e6},
-    "no reserve": {"reserve": 0.0},
-    "no cheap price, only the highest": {"steep": 1e6},
-    "nothing is repaid at a high price": {"repay_price": 1.0},
-    "hardly any margin at the hand-over": {"delta": 0.5, "missed": 0.0},
-    "a margin of one level, whatever it costs": {"missed": 0.0},
-}
 
 
 class Outcome(NamedTuple):
@@ -54,21 +39,19 @@ class Outcome(NamedTuple):
     good: bool  # whether it is also close to the optimum
 
 
-def measure(job: tuple[ck.CMDP, str, int, int, Mapping[str, float], bool]) -> Outcome:
-    cmdp, algo, K, seed, params, anytime = job
+def measure(job: tuple[ck.CMDP, str, int, int, bool]) -> Outcome:
+    cmdp, algo, K, seed, anytime = job
     span = max(total_range(cmdp, np.asarray(cmdp.r)), 1e-9)
-    run = ck.learn(cmdp, algo, seed=seed, **({"stop": K} if anytime else {"episodes": K}), **params)
+    run = ck.learn(cmdp, algo, seed=seed, **({"stop": K} if anytime else {"episodes": K}))
     short = [c.sign * (c.bound_on_total - w) for c, w in zip(cmdp.constraints, run.policy_utilities, strict=True)]
     kept = float(np.max(run.final("realised_violation"), initial=-np.inf)) <= 0
     gap, met = (run.optimum - run.policy_value) / span, max(short, default=0.0) <= 1e-9
     return Outcome(run.regret / K / span, gap, kept, met, met and gap <= GOOD)
 
 
-def measured(
-    cmdps: Sequence[ck.CMDP], algo: str, K: int, params: Mapping[str, float], anytime: bool = False
-) -> np.ndarray:
+def measured(cmdps: Sequence[ck.CMDP], algo: str, K: int, anytime: bool) -> np.ndarray:
     """The outcomes [runs, 5] of all problems and seeds, regret and gap in %."""
-    jobs = [(cmdp, algo, K, seed, params, anytime) for cmdp in cmdps for seed in range(SEEDS)]
+    jobs = [(cmdp, algo, K, seed, anytime) for cmdp in cmdps for seed in range(SEEDS)]
     with ProcessPoolExecutor(2) as pool:
         return 100 * np.array(list(pool.map(measure, jobs)), dtype=float)
 
@@ -80,35 +63,16 @@ def judged(half: str, lengths: Sequence[int], algo: str, anytime: bool) -> None:
     print("| episodes | regret per episode, median (mean) | gap, median | rv | met | good |\n|---|---|---|---|---|---|")
     for K in lengths:
         chosen = [cmdp for _, cmdp in problems(half)[: FEW if K >= LONG else None]]
-        found = measured(chosen, algo, K, {}, anytime)
+        found = measured(chosen, algo, K, anytime)
         shares = " | ".join(f"{x:.0f} %" for x in found[:, 2:].mean(axis=0))
         regret = f"{np.median(found[:, 0]):.2f} ({found[:, 0].mean():.2f})"
         print(f"| {K:,} | {regret} | {np.median(found[:, 1]):.2f} | {shares} |", flush=True)
 
 
-def ablation(lengths: Sequence[int]) -> None:
-    """One line for every piece and length."""
-    print("| off | episodes | regret in %, median (mean) | rv | met | good |\n|---|---|---|---|---|---|")
-    chosen = [cmdp for _, cmdp in problems("development", 1)]
-    for K in lengths:
-        whole = np.zeros(0)
-        for name, params in PIECES.items():
-            found = measured(chosen, "cl-pri", K, params)
-            whole = found if not params else whole
-            apart = (found - whole)[:, 2:]
-            moved = zip(found[:, 2:].mean(axis=0), apart.mean(axis=0), apart.std(axis=0), strict=True)
-            shares = [f"{x:.0f} ({d:+.0f} ± {2 * sd / np.sqrt(len(found)):.0f})" for x, d, sd in moved]
-            regret = f"{np.median(found[:, 0]):.2f} ({found[:, 0].mean():.2f})"
-            print(f"| {name} | {K:,} | {regret} | {' | '.join(shares)} |", flush=True)
-
-
 def main(half: str = "fresh", *words: str) -> None:
     anytime, algo = "anytime" in words, "mf-pri" if "mf-pri" in words else "cl-pri"
     lengths = [int(float(x)) for x in words if x not in ("anytime", "mf-pri", "cl-pri")] or LENGTHS
-    if half == "ablation":
-        ablation(lengths)
-    else:
-        judged(half, lengths, algo, anytime)
+    judged(half, lengths, algo, anytime)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ def outcome(cmdp: ck.CMDP, episodes: int, stationary: bool, seed: int) -> Outcom
         plain = infeasible.policy
     naive = in_truth(cmdp, plain)
     try:
-        promise = estimate.solve(0.95, forecast=False)
+        promise = estimate.solve(0.95)
     except ck.NoPromise:
         return Outcome(_kept(cmdp, naive), naive.v, None)
     true = in_truth(cmdp, promise.policy)

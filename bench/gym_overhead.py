@@ -20,20 +20,7 @@ CASES = {
     "CliffWalking (H=20)": (lambda: make_env("gym/cliff-walking"), COST),
     "Taxi (H=20)": (lambda: make_env("gym/taxi"), COST),
     "Taxi (H=50)": (lambda: make_env("gym/taxi", H=50), COST),
-    "Taxi, three costs (H=20)": (lambda: Three(make_env("gym/taxi")), [ck.at_most(x, 5) for x in "abc"]),
 }
-
-
-class Three(gymnasium.Wrapper):
-    """The same cost three times, as a list."""
-
-    def __init__(self, env):
-        super().__init__(env)
-        self.metadata = {**env.metadata, "cost_ranges": env.metadata["cost_ranges"] * 3}
-
-    def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, terminated, truncated, {"cost": [info["cost"]] * 3}
 
 
 class Recorded(gymnasium.Wrapper):

@@ -27,8 +27,8 @@ import numpy as np
 
 import cmdpkit as ck
 from cmdpkit import CMDP, Policy, envs
-from cmdpkit.estimate.alike import steps_differ
 from cmdpkit.estimate.certificate import Certifier
+from cmdpkit.estimate.changes import steps_warning
 from cmdpkit.estimate.counts import Counts
 from cmdpkit.learners import Source, Spec, load
 from cmdpkit.model.transitions import FloatArray
@@ -141,7 +141,7 @@ def checked(truth: Truth, seed: int, *, declared: bool = False) -> Checked:
             if safe is not None and np.any(truth.totals(safe[0])[1:] < truth.spec.rho - 1e-9):
                 found = found._replace(sizes=False, always=False)
         right = statements(certifier, truth, pis)
-        noticed = found.noticed or (declared and steps_differ(counts.parts, counts.part_moves))
+        noticed = found.noticed or bool(declared and steps_warning(counts.parts, counts.part_moves))
         found = Checked(
             sizes=found.sizes and (right or k not in SIZES),
             always=found.always and right,

@@ -4,8 +4,7 @@ Every setting is a small machine shop with bounds close to what its better polic
 *broken* if the promised policy misses a bound in the true model. Settings are run with declared ranges of single steps
 and without; without, a promise is made on a condition ("if no single step ever costs more than ..."), and *condition
 false* is the share of promises whose condition the true model contradicts. The last two settings, where the
-declared assumption is wrong, count how often that is found out. Then `two bounds` is asked again with more
-episodes, beside a fixed policy: the one that has most room in the true model, tested on the same part of each log.
+declared assumption is wrong, count how often that is found out.
 
 At the end come worlds in which a log does not show what matters: states that it never met, or met in one half only,
 rare and costly starts, actions that were never tried, rare and costly steps. Their bounds are 3 % below the true total
@@ -23,7 +22,6 @@ import numpy as np
 
 import cmdpkit as ck
 from bench.from_log import in_truth, table_of
-from cmdpkit.estimate.fitted import Fitted
 from cmdpkit.model.transitions import FloatArray
 
 LOGS = int(os.environ.get("CMDPKIT_LOGS", "200"))
@@ -159,7 +157,7 @@ def pressed(setting: Setting, seed: int, *, declared: bool) -> tuple[str, float]
         bounds.append(ck.at_least("made", setting.made, range=(0.0, 1.0) if declared else None))
     log = ck.from_log(table, horizon=setting.shop.H, constraints=bounds, stationary=setting.stationary)
     try:
-        promise = log.solve(0.95, forecast=False)
+        promise = log.solve(0.95)
     except ck.NoPromise as refused:
         return ("contradicted" if refused.contradicted else "refused"), 0.0
     if setting.after is not None:  # the world as it is after the change
@@ -168,45 +166,6 @@ def pressed(setting: Setting, seed: int, *, declared: bool) -> tuple[str, float]
     kept = all(c.sign * (w - c.bound) >= -1e-9 for c, w in zip(truth.constraints, true.w, strict=True))
     false = not declared and max(table["cost"]) < largest
     return ("kept" if kept else "broken") + (", condition false" if false else ""), true.v
-
-
-def with_most_room(truth: ck.CMDP, errors: FloatArray) -> ck.Policy:
-    """The policy whose totals are the most standard errors within all bounds, in the true model."""
-    low, high, best = 0.0, 10.0, ck.solve(truth).policy
-    for _ in range(30):
-        middle = (low + high) / 2
-        totals = {
-            c.name: c.bound_on_total + c.sign * middle * x for c, x in zip(truth.constraints, errors, strict=True)
-        }
-        try:
-            best, low = ck.solve(truth.with_totals(totals)).policy, middle
-        except ck.Infeasible:
-            high = middle
-    return best
-
-
-def beside_a_fixed_policy(setting: Setting, episodes: int, errors: FloatArray) -> tuple[int, int]:
-    """On how many logs a promise is made, and on how many the fixed policy passes the test of promises."""
-    truth = setting.shop.model(setting.bound, setting.made)
-    policy, made, passed = with_most_room(truth, errors / np.sqrt(episodes)), 0, 0
-    bounds = [
-        ck.at_most("cost", setting.bound, range=(0.0, 1.0)),
-        ck.at_least("made", setting.made or 0.0, range=(0.0, 1.0)),
-    ]
-    for seed in range(LOGS):
-        log = ck.from_log(log_of(setting.shop, truth, setting.logger, episodes, seed), horizon=setting.shop.H,
-                          constraints=bounds, stationary=True)  # fmt: skip
-        states, actions = ([names.index(x) for x in there] for names, there in
-                           ((STATES, log.log.states), (ACTIONS, log.log.action_names)))  # fmt: skip
-        pi = np.ascontiguousarray(policy.pi[:, states][:, :, actions])
-        totals = Fitted(log.log.parts(1)[1], 1).totals(pi)[0][1:]
-        level = 1 - 0.05 / 2  # the permitted error is divided among the bounds
-        passed += totals[0].above(level) <= setting.bound and totals[1].below(level) >= (setting.made or 0.0)
-        try:
-            made += log.solve(0.95, forecast=False) is not None
-        except ck.NoPromise:
-            continue
-    return made, passed
 
 
 @dataclass(frozen=True)
@@ -281,7 +240,7 @@ def pressed_unseen(world: Unseen, episodes: int, seed: int) -> tuple[bool, bool,
     certified = not world.pareto and log.certificate(lambda s: "run").within_bounds
     false = certified and not world.boost
     try:
-        promise = log.solve(0.95, forecast=False)
+        promise = log.solve(0.95)
     except ck.NoPromise:
         return False, False, False, false, 0.0
     true = in_truth(truth, promise.policy)
@@ -328,10 +287,3 @@ def press_shops() -> None:
             row = (setting.name, setting.episodes, "declared" if declared else "none", len(made), shares[0],
                    "" if declared else shares[1], contradicted, f"{best:.3f}", value)  # fmt: skip
             print(form.format(*row), flush=True)
-    setting = next(x for x in SETTINGS if x.made is not None)
-    errors = np.sqrt(300) * np.array([0.112, 0.094])  # standard errors of both totals with 300 episodes
-    for episodes in (300, 600, 1_200):
-        made, passed = beside_a_fixed_policy(setting, episodes, errors)
-        print(
-            f"two bounds, {episodes} episodes: promises {made}, a fixed policy passes on {passed} of {LOGS}", flush=True
-        )

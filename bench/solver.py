@@ -8,9 +8,7 @@ seconds of processor time (CPU) are printed: on a machine that does other work t
 
 from __future__ import annotations
 
-import _thread
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -21,9 +19,9 @@ import highspy
 import numpy as np
 
 import cmdpkit as ck
+from bench._suite import halfway
 from cmdpkit.exact.highs import build_lp
 from cmdpkit.exact.large.sweeps import Sweeps
-from cmdpkit.exact.solver import Round
 from cmdpkit.exact.sources import Induction, columns_of
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import Rows
@@ -33,7 +31,7 @@ READINGS = 5  # of all arrays, of which the fastest counts
 
 
 def sparse_model(S: int, A: int, H: int, successors: int, N: int, seed: int = 0) -> ck.CMDP:
-    """Random successors; bounds halfway between what the reward optimum has by itself and the best compromise."""
+    """Random successors; bounds halfway."""
     rng = np.random.default_rng(seed)
     if S * A * successors <= 1_000_000:
         rows, nexts = np.repeat(np.arange(S * A), successors), rng.integers(0, S, S * A * successors)
@@ -42,12 +40,7 @@ def sparse_model(S: int, A: int, H: int, successors: int, N: int, seed: int = 0)
     else:
         kernel = large_kernel(rng, S, A, successors)
     cmdp = ck.CMDP(kernel, rng.random((S, A)), rng.random((N, S, A)), np.zeros(N), 0, horizon=H)
-    pool = columns_of(cmdp)
-    _, free, _ = pool.price(np.eye(1, 1 + N)[0])
-    _, weights, _ = pool.reach(pool.scaled(np.zeros(N)), np.ones(N))
-    best = sum(x * c.w for x, c in zip(weights, pool.columns, strict=False))
-    rho = (free.w + best) / 2 * pool.units[1:] + pool.offsets[1:]
-    return cmdp.with_bounds(**{c.name: float(x) for c, x in zip(cmdp.constraints, rho, strict=True)})
+    return halfway(cmdp, own_units=True)
 
 
 def large_kernel(rng: np.random.Generator, S: int, A: int, successors: int) -> ck.Kernel:
@@ -134,7 +127,6 @@ def report_large(S: int, N: int = 1, A: int = 5, H: int = 20, successors: int = 
     if details:
         report_threads(cmdp, solution)
         report_reading(cmdp)
-        report_interrupted(cmdp)
 
 
 def _peak() -> float:
@@ -195,26 +187,6 @@ def report_reading(cmdp: ck.CMDP) -> None:
     print(
         f"  one thread, per nonzero and step: choosing and evaluating {best:.2f} ns, reading all arrays once "
         f"{read:.2f} ns: {best / read:.1f} times reading",
-        flush=True,
-    )
-
-
-def report_interrupted(cmdp: ck.CMDP, number: int = 4) -> None:
-    """What Ctrl-C leaves when it comes at the end of a round."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background commands deaf to Ctrl-C
-    told = [0.0]
-
-    def interrupt(at: Round) -> None:
-        if at.number == number:
-            told[0] = time.perf_counter()
-            _thread.interrupt_main()
-
-    solution = ck.solve(cmdp, "columns", progress=interrupt)
-    after = time.perf_counter() - told[0]
-    missed = float((cmdp.rho - cmdp.signs * solution.utilities - solution.tolerance).max())
-    print(
-        f"  Ctrl-C in round {number}: ended {after:.1f} s later, {solution.ended}, bounds "
-        f"{'met' if missed <= 0 else 'MISSED'}, relative gap {solution.gap / abs(solution.value):.1e}",
         flush=True,
     )
 

@@ -16,6 +16,6 @@ BOUND = [ck.at_most("cost", 1.5)]
 def promise_of(log: ck.Estimate) -> ck.Promise | None:
     """What a log promises; None if that is nothing."""
     try:
-        return log.solve(forecast=False)
+        return log.solve()
     except ck.NoPromise:
         return None

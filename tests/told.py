@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import cmdpkit as ck
-from cmdpkit.estimate.boxes import Known, plan, start_of
+from cmdpkit.estimate.boxes import Known, plan
 from cmdpkit.learners import Source, Spec, resolve
 from cmdpkit.simulate.random import stream
 from counted import counts_of
@@ -33,7 +33,7 @@ def told(cmdp: ck.CMDP) -> dict[str, Any]:
     g = np.array([scale.to_unit(x) for scale, x in zip(cmdp.utility_scales, cmdp.g, strict=True)]).reshape(cmdp.g.shape)
     bounds = np.full(cmdp.N, float(cmdp.H + 1))  # out of reach: the plan misses them least, all by the same amount
     x = np.concatenate((np.zeros((1, *cmdp.r.shape)), g))
-    found = plan(Known(cmdp.rows, start_of(cmdp.mu)), x, spec.rho + bounds, cmdp.actions, cmdp.H)
+    found = plan(Known.of(cmdp.kernel, cmdp.mu), x, spec.rho + bounds, cmdp.actions, cmdp.H)
     slack = float((found.utilities - spec.rho).min()) if cmdp.N else None
     return {"baseline": found.pi, "baseline_utility": found.utilities, "slack": slack}
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cmdpkit.estimate.alike import compared, new_records, several_marks
+from cmdpkit.estimate.changes import compared
+from cmdpkit.estimate.counts import new_records, several_marks
 
 
 def records(rng, n, p):

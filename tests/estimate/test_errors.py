@@ -5,7 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.estimate.continuing import Seen, mean_model
-from cmdpkit.estimate.errors import row_shares, stationary_errors
+from cmdpkit.estimate.model import row_shares, stationary_errors
 from cmdpkit.operators.chains import stationary_values
 from counted import counts_of
 

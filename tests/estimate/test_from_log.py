@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.estimate.changes import steps_alike
 from cmdpkit.estimate.fitted import Fitted
+from cmdpkit.estimate.from_log import steps_alike
 from small_log import BOUND, COLUMNS, ROWS, promise_of
 
 
@@ -284,11 +284,6 @@ def test_a_single_long_episode_is_enough_for_averages():
                      constraints=[ck.at_most("cost", 0.45, -truth.g[0, 0])])  # fmt: skip
     assert ck.evaluate(judged, promise.policy).w[0] <= 0.45
     assert promise.value.low < ck.evaluate(judged, promise.policy).v < promise.value.high
-
-
-def test_confidence_is_checked():
-    with pytest.raises(ck.CmdpkitError, match="confidence is 95, expected a number from"):
-        ck.from_log(ROWS, columns=COLUMNS, horizon=2).solve(95)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

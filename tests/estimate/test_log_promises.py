@@ -1,7 +1,5 @@
 """Promises and certificates from logs: what a log never met, or met in one half only, is not taken for impossible."""
 
-import re
-
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -10,8 +8,8 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
+from cmdpkit.estimate.certificate import successor_ends, unmet_mass
 from cmdpkit.estimate.fitted import Fitted
-from cmdpkit.estimate.log_certificate import successor_ends, unmet_mass
 from cmdpkit.estimate.promise import _shortfall
 from small_log import COLUMNS, promise_of
 
@@ -204,7 +202,7 @@ def test_the_bound_that_is_named_is_one_that_stands_in_the_way():
     def answer(table, names):
         log = ck.from_log(table, horizon=10, stationary=True, states="complete", constraints=[asked[x] for x in names])
         try:
-            return log.solve(forecast=False)
+            return log.solve()
         except ck.NoPromise as declined:
             return declined
 
@@ -221,7 +219,7 @@ def test_the_bound_that_is_named_is_one_that_stands_in_the_way():
     assert refused >= 20 and wrong <= 1
 
 
-def test_without_variation_there_is_no_forecast():
+def test_without_variation_nobody_says_how_many_episodes_would_be_enough():
     rows = trap_rows(10, 0.0, 60, np.random.default_rng(0))
     with pytest.raises(ck.NoPromise, match="number of episodes that would be enough is unknown") as no:
         trap_log(rows, 10, 0.01, states="complete").solve()
@@ -249,12 +247,6 @@ def test_a_pareto_tail_is_named():
         rows = [(i, 0, "on", "go", 1.0, float(y), "on") for i, y in enumerate(x)]
         log = ck.from_log(rows, columns=COLUMNS, horizon=1, constraints=[ck.at_most("cost", 1.0)])
         assert any("cost has a heavy tail" in note for note in log.notes), seed
-
-
-def test_names_that_differ_only_in_case_are_noted():
-    rows = [(k, 0, ("ok", "OK")[k % 2], "go", 1.0, 0.0, "ok") for k in range(4)]
-    notes = ck.from_log(rows, columns=COLUMNS, horizon=1).notes
-    assert any(re.search(r"the states '(OK|ok)' and '(OK|ok)' differ only in upper and lower case", x) for x in notes)
 
 
 def test_the_advice_for_a_log_without_next_states_leads_out_of_the_error():

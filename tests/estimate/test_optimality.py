@@ -205,7 +205,7 @@ def test_the_parts_of_a_gap_add_up_to_what_the_intervals_add_to_the_estimate(poo
     stay = np.broadcast_to(np.eye(3)[:, None], moves.shape[1:])
     n = moves.sum(axis=-1, keepdims=True)
     p = np.where(n > 0, moves / np.maximum(n, 1), stay)
-    x = signal_means(counts, 2).T.reshape(2, T, 3, 2)
+    x = signal_means(counts).T.reshape(2, T, 3, 2)
     estimate = Problem(point(p, counts.starts / counts.starts.sum()), x[0], x[1:], certifier.rho, allowed, 3)
     mu = counts.starts / counts.starts.sum()
     weights = np.append(1.0, certifier.bound().prices)

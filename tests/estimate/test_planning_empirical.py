@@ -81,13 +81,6 @@ def test_before_any_data_the_start_is_uniform_and_nothing_moves():
     assert not belief.signals.any() and not belief.visits.any() and not belief.moved.any()
 
 
-def test_the_last_step_adds_visits_but_no_moves():
-    counts = no_counts(1, 2, 1, 0, pooled=True)
-    count_episode(counts, 1, np.array([1]), np.array([0]), np.array([[0.5]]))
-    assert counts.visits[1] == 1
-    assert not counts.moves.any(), "nothing was learnt about transitions"
-
-
 def test_saved_by_name_and_loaded_counting_goes_on_as_if_nothing_had_happened(tmp_path):
     seen = episodes(np.random.default_rng(2), 30)
     straight, first = no_counts(H, S, A, N), no_counts(H, S, A, N)

@@ -54,13 +54,6 @@ def test_truncation_cuts_on_both_sides_before_values_are_passed_on():
     assert V.ravel().tolist() == [0.65625, 1.3125, 0.125, 0.0]
 
 
-def test_nothing_is_cut_where_signals_lie_between_0_and_1():
-    rng = np.random.default_rng(0)
-    p, pi, x = rng.dirichlet(np.ones(3), (4, 3, 2)), rng.dirichlet(np.ones(2), (4, 3)), rng.random((4, 3, 2))
-    for cut, whole in zip(*(values(p, x, pi, truncated=truncated) for truncated in (True, False)), strict=True):
-        np.testing.assert_array_equal(cut, whole)
-
-
 def test_learners_that_share_a_loop_have_compiled_code_of_their_own():
     """The loop has a body for what each of them does after an episode, and code on disk is marked with that body."""
     names = {}

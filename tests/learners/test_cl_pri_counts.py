@@ -5,9 +5,8 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import CMDP, envs, evaluate
-from cmdpkit.estimate.alike import compared
-from cmdpkit.estimate.errors import plan_errors
-from cmdpkit.estimate.model import model_of
+from cmdpkit.estimate.changes import compared
+from cmdpkit.estimate.model import model_of, plan_errors
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.cl_pri import ClosedLoopPRI
 from cmdpkit.learners.cl_pri.play import new_block

@@ -9,8 +9,7 @@ from scipy.stats import t as student
 
 from cmdpkit import CMDP, Policy, envs, evaluate, solve
 from cmdpkit.estimate.counts import count_episode, new_counts, new_episode
-from cmdpkit.estimate.errors import handed_over, plan_errors, spread
-from cmdpkit.estimate.model import best_plan, model_of
+from cmdpkit.estimate.model import best_plan, handed_over, model_of, plan_errors, spread
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Source, Spec

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cmdpkit.estimate.boxes import estimated
+from cmdpkit.learners._model_based.learner import Belief
 from cmdpkit.learners._model_based.settings import UNSEEN, mark_planned, new_cadence, note_episode
 from counted import count_episode, dense_moves, no_counts
 
@@ -23,14 +23,14 @@ def random_episode(rng: np.random.Generator, counts, fewest: int = 0) -> tuple[n
 def test_a_plan_is_due_exactly_when_some_count_has_doubled_since_the_last(pooled):
     rng, counts = np.random.default_rng(1), no_counts(H, S, A, 0, pooled=pooled)
     cadence, pi = new_cadence(1 if pooled else H, S, A, "doubling"), np.full((H, S, A), 1 / A)
-    mark_planned(cadence, counts, estimated(counts, A), pi)
+    mark_planned(cadence, counts, Belief.of(counts, A).model, pi)
     before, plans, waits = np.zeros_like(counts.visits), 0, 0
     for _ in range(400):
         note_episode(cadence, counts.visits, *random_episode(rng, counts))
         doubled = ((counts.visits > before) & (counts.visits >= 2 * before)).any()
         assert cadence.due[0] == doubled
         if doubled:
-            mark_planned(cadence, counts, estimated(counts, A), pi)
+            mark_planned(cadence, counts, Belief.of(counts, A).model, pi)
             before, plans = counts.visits.copy(), plans + 1
         waits += not doubled
     reached = counts.visits[counts.visits > 0]
@@ -66,7 +66,7 @@ def test_by_need_a_plan_is_due_when_its_error_has_fallen_or_the_episodes_have_do
         elsewhere = int(rng.random() < 0.2)  # no episode takes the actions of the plan: its error never falls
         if elsewhere:
             pi[...] = np.eye(A)[0]
-        mark_planned(cadence, counts, estimated(counts, A), pi)
+        mark_planned(cadence, counts, Belief.of(counts, A).model, pi)
         reach, k = expected_visits(counts, pi), int(counts.starts.sum())
         assert not cadence.due[0]
         while not cadence.due[0]:

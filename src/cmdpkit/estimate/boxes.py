@@ -27,12 +27,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cmdpkit.estimate.counts import Counts, new_counts, transitions, with_transitions
+from cmdpkit.estimate.counts import Counts, new_counts, with_transitions
 from cmdpkit.exact.columns import Columns, PolicyColumn
 from cmdpkit.model.compiled import call, compiled, primitive, readonly
 from cmdpkit.model.decisions import Decisions, one_hot, undrawn
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, NOTHING_MISSING
-from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows, Signals
+from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel, Rows, Signals
 from cmdpkit.operators.best_rows import BestRows
 from cmdpkit.operators.rows import expect, prepare, row_of
 from cmdpkit.operators.steps import NO_CHOICE, all_drawn, flow, induction, occupy
@@ -43,6 +43,13 @@ class Known(NamedTuple):
 
     rows: Rows
     start: Rows  # one row, the start distribution
+
+    @classmethod
+    def of(cls, kernel: Kernel, mu: FloatArray) -> Known:
+        """The model of a kernel and a start distribution [S]."""
+        possible = np.flatnonzero(mu).astype(np.int32)
+        start = Rows.of(np.array([0, len(possible)]), possible, np.asarray(mu, dtype=float)[possible], 1, 1)
+        return cls(Rows.of(*kernel.arrays, kernel.S, kernel.A), start)
 
 
 class Box(NamedTuple):
@@ -59,21 +66,6 @@ Models: TypeAlias = Known | Box
 @primitive
 def ends(interval, k, n):
     """Both ends for a probability, if it came about k times in n."""
-
-
-def estimated(counts: Counts, A: int) -> Known:
-    """The observed frequencies; an action that was never tried leads back to its state."""
-    S = len(counts.starts)
-    kernel = transitions(counts, len(counts.head) // (S * A), A)
-    episodes = counts.starts.sum()
-    mu = counts.starts / episodes if episodes else np.full(S, 1 / S)
-    return Known(Rows.of(*kernel.arrays, S, A), start_of(mu))
-
-
-def start_of(mu: FloatArray) -> Rows:
-    """A known start distribution [S]."""
-    possible = np.flatnonzero(mu).astype(np.int32)
-    return Rows.of(np.array([0, len(possible)]), possible, np.asarray(mu, dtype=float)[possible], 1, 1)
 
 
 def new_box(counts: Counts, H: int, A: int) -> Box:

@@ -1,25 +1,150 @@
-"""Did the process change while it was recorded, and how? One answer for logs and for runs.
+"""Do steps behave alike, and did the process change? One test, and one answer, for logs and for runs.
 
-A promise assumes that the process stays as it was, and that all steps behave alike where that is declared. What was
-observed is kept by group (periods of time, or parts of the horizon), cell and next state. The groups are compared with
-the test of `alike`: the signals, the next states by their marks, the values of the next states, and the first states of
-episodes. If they differ, the size of the change is told as a user would ask for it: what the same decisions bring
-before and after it.
+A promise assumes that the process stays as it was, and that all steps behave alike where that is declared.
+
+**Records.** Observations are kept by cell (a state and an action, or a step, a state and an action) and by group (parts
+of the horizon, or periods of time): their number, and the sum and the squares of several quantities. These are the
+signals and marks of the next state, which tell next states apart.
+
+**Test** (`compared`). The groups are in order, and every split, "the first g groups against the others", is tested. For
+each quantity three statistics are compared with chance: the largest difference of a single cell; the sum of squared
+differences of all cells, in standard errors, against a chi-squared distribution; and the sum of the differences
+themselves, which finds a small shift that all cells share. Limits are those of Bernstein's inequality where outcomes
+may be rare. The smallest p-value counts, times the number of tests (Bonferroni), so that the probability of a false
+alarm is at most the error that is asked for.
+
+**Changes** (`change_of`). The signals, the next states by their marks, the values of the next states, and the first
+states of episodes are tested. If groups differ, the size of the change is told as a user would ask for it: what the
+same decisions bring before and after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.special import chdtrc, ndtr
 
 from cmdpkit.errors import shown
-from cmdpkit.estimate.alike import Alike, compared, several_marks, together
-from cmdpkit.estimate.fitted import as_recorded, judged_by, values_of
-from cmdpkit.estimate.log import Log, place_of
+from cmdpkit.estimate.counts import kernel_of, means_of, several_marks, start_of
+from cmdpkit.estimate.model import as_recorded, values_of
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.tolerances import EQUAL_SUMS, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
+
+
+class Alike(NamedTuple):
+    """The result of the test."""
+
+    p: float  # bound on the probability of differences as large as these, if all groups are alike
+    comparisons: int  # differences that were looked at
+    split: int  # groups before the split with the clearest difference
+    cells: IntArray  # the cells that differ at that split, the clearest first
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the groups differ more than chance explains, which does so with probability 0.005 at most."""
+        return self.p < 0.005
+
+
+def steps_warning(signals: FloatArray, moves: FloatArray, error: float = 1e-4) -> tuple[str, ...]:
+    """What a user is told where that is so; ``error`` is small because a run looks more than once."""
+    p = together(compared(signals), compared(moves)).p
+    if p >= error:
+        return ()
+    return (
+        "the steps were taken to behave alike, but the same actions in the same states have different consequences at "
+        f"different steps (p = {p:.2g}). Either the world depends on the step: declare it (stationary=False for a "
+        "Gymnasium environment, a model with a step axis). Or the state is too coarse, as where an observation was cut "
+        "into few cells: make it finer",
+    )
+
+
+def compared(records: FloatArray, ranges: FloatArray | None = None) -> Alike:
+    """Test whether the groups are alike; ``ranges`` [Q] are the largest differences that a quantity can have (1)."""
+    groups, width = records.shape[1:]
+    spans = np.ones((width - 1) // 2)
+    if ranges is not None:
+        spans = np.where(ranges > EQUAL_SUMS, ranges, np.inf)  # a constant is never apart
+    sums = np.cumsum(records, axis=1)
+    whole = sums[:, -1]
+    found: list[tuple[float, int, IntArray]] = []  # strength, split, clearest cells
+    smallest = 1.0
+    tests = comparisons = 0
+    for split in range(1, groups):
+        before = sums[:, split - 1]
+        n, m = before[:, 0], whole[:, 0] - before[:, 0]
+        both = np.flatnonzero((n > 0) & (m > 0) & (n + m > 2))
+        if not len(both):
+            continue
+        n, m = n[both, None], m[both, None]
+        early, late = before[both, 1::2] / n, (whole - before)[both, 1::2] / m
+        inverse = 1 / n + 1 / m
+        within = whole[both, 2::2] - n * early**2 - m * late**2
+        variance = np.maximum(within, 0.0) / (n + m - 2)
+        variance = np.where(variance > (1e-7 * spans) ** 2, variance, 0.0)
+        apart = np.where(np.abs(late - early) > EQUAL_SUMS * np.maximum(spans, np.abs(early)), late - early, 0.0)
+        p, count = _p_values(apart, variance, inverse, np.minimum(n, m), spans)
+        smallest, tests, comparisons = min(smallest, p), tests + count, comparisons + apart.size
+        z = np.abs(apart) / np.sqrt(np.maximum(variance * inverse, SMALLEST_ERROR))
+        strength = float(np.minimum(z**2, 1e6).sum())  # beyond this a difference is as clear as it can be
+        found.append((strength, split, both[np.argsort(-z.max(axis=1), kind="stable")]))
+    if not found:
+        return Alike(1.0, 0, 0, np.zeros(0, dtype=np.int64))
+    _, split, clearest = max(found, key=lambda x: x[0])
+    return Alike(min(1.0, max(tests, 1) * smallest), comparisons if tests else 0, split, clearest)
+
+
+def together(*found: Alike) -> Alike:
+    """Several tests of the same groups as one: the clearest of them, its p-value times their number."""
+    clearest = min(found, key=lambda x: x.p)
+    return clearest._replace(p=min(1.0, len(found) * clearest.p), comparisons=sum(x.comparisons for x in found))
+
+
+def _p_values(
+    apart: FloatArray,
+    variance: FloatArray,
+    inverse: FloatArray,
+    least: FloatArray,
+    spans: FloatArray,
+    *,
+    enough: int = 10,
+    spread: float = 5.0,
+) -> tuple[float, int]:
+    """The smallest p-value of the three statistics of one split, and the number of tests.
+
+    Differences and variances are [cells, Q], and 1 / n + 1 / m and the smaller number of observations are [cells, 1].
+    Single cells are tested if both sides have `enough` observations. Squared differences count as chi-squared if there
+    are at least `spread` observations times variance, with range 1.
+    """
+    found = []
+    for q, span in enumerate(spans):
+        if np.isinf(span):
+            continue
+        d, v, varies = apart[:, q], variance[:, q], variance[:, q] > 0
+        single = (least[:, 0] >= enough) & (varies | (d != 0))
+        if single.any():
+            found.append(_tail(d[single], v[single], inverse[single, 0], span).min() * int(single.sum()))
+        usual = varies & (least[:, 0] * v >= spread * span**2)
+        if usual.any():
+            total = float((d[usual] ** 2 / (v[usual] * inverse[usual, 0])).sum())
+            found.append(chdtrc(int(usual.sum()), total))
+        if varies.any():
+            weights = 1 / inverse[varies, 0]
+            found.append(_tail(np.array([weights @ d[varies]]), np.array([weights @ v[varies]]), np.ones(1), span)[0])
+    return float(min(found, default=1.0)), len(found)
+
+
+def _tail(apart: FloatArray, variance: FloatArray, inverse: FloatArray, span: float) -> FloatArray:
+    """Probability of differences as large as these by chance, as in Bernstein's inequality: z sd + z^2 span / 6."""
+    a, b = span * inverse / 6, np.sqrt(variance * inverse)
+    z = (np.sqrt(b**2 + 4 * a * np.abs(apart)) - b) / (2 * a)
+    certain = (variance == 0) & (apart != 0)  # the same number at every visit, but another one in each group
+    return np.where(certain, 0.0, 2 * ndtr(-z))
+
+
+# -- Changes between groups --------------------------------------------------------------------------------------------
 
 START = -1  # stands for the cell "an episode begins"
 
@@ -114,16 +239,12 @@ def _model(seen: Observed, part: BoolArray, starts: FloatArray) -> CMDP:
     moved = np.bincount(seen.cell[part & (seen.s_next >= 0)], minlength=cells) > 0
     visits = np.where(covered[seen.cell], part, True) * seen.n
     moves = np.where(moved[seen.cell], part, True) * (seen.s_next >= 0) * seen.n
-    times, leaves = (np.bincount(seen.cell, weights=x, minlength=cells) for x in (visits, moves))
+    times = np.bincount(seen.cell, weights=visits, minlength=cells)
     share = np.divide(visits, seen.n, out=np.zeros(len(visits)), where=seen.n > 0)  # 0 or 1
     signals = np.array([np.bincount(seen.cell, weights=share * x, minlength=cells) for x in seen.sums])
-    stay, going = np.flatnonzero(leaves == 0), moves > 0
-    rows = np.concatenate((seen.cell[going], stay))
-    nexts = np.concatenate((seen.s_next[going], stay // A % S))
-    prob = np.concatenate((moves[going] / leaves[seen.cell[going]], np.ones(len(stay))))
-    kernel = Kernel.from_entries(seen.shape, rows, nexts, prob).renormalised()
-    mu = starts.sum(axis=0) if starts.sum() else np.ones(S)
-    return seen.judge(kernel, (signals / np.maximum(times, 1)).reshape(-1, T, S, A), mu / mu.sum())
+    going = moves > 0
+    kernel = kernel_of(seen.shape, seen.cell[going], seen.s_next[going], moves[going])
+    return seen.judge(kernel, means_of(signals, times).reshape(-1, T, S, A), start_of(starts.sum(axis=0)))
 
 
 def _values(seen: Observed, part: BoolArray, starts: FloatArray) -> tuple[list[float], list[FloatArray]]:
@@ -145,51 +266,3 @@ def _value_marks(seen: Observed) -> FloatArray:
         found.append((steps - steps.mean(axis=1, keepdims=True)).mean(axis=0))
     values = np.array(found)
     return values if np.isfinite(values).all() else np.zeros((0, seen.shape[1]))
-
-
-# -- Changes in a log ------------------------------------------------------------------------------------------------
-
-
-def steps_alike(log: Log, parts: int = 4) -> Alike:
-    """Whether the log contradicts that all steps of the horizon, which is divided in so many parts, behave alike."""
-    H = int(log.criterion.horizon or 1)
-    seen = _observed(log, np.minimum(log.step * parts // H, parts - 1), parts, 1)
-    return compared_groups(seen._replace(starts=np.zeros((0, log.S))))
-
-
-def change_in(log: Log, T: int, periods: int = 8, dated: int = 40) -> tuple[int, str] | None:
-    """The first time (see `Log.time`) after the clearest change of the process, and a note; None if none was found.
-
-    So many periods are compared with each other, and a change is dated among ``dated`` shorter ones.
-    """
-    found, finer = compared_groups(_observed(log, _periods(log, periods), periods, T)), _periods(log, dated)
-    change = change_of(found, _observed(log, finer, dated, T)) if found.contradicted else None
-    if change is None:
-        return None
-    late = np.flatnonzero(finer >= change.split)
-    first = int(late[np.argmin(log.time[late])])
-    places = ["the beginning of an episode" if i == START else place_of(*log.named(i, T)) for i in change.cells]
-    names = ["reward", *(c.name for c in log.constraints)]
-    return int(log.time[first]), told(change, log.place[first], places, names)
-
-
-def _periods(log: Log, periods: int) -> IntArray:
-    """[n]: the period of time of each transition."""
-    first, last = int(log.time.min()), int(log.time.max())
-    return np.asarray((log.time - first) * periods // (last - first + 1))
-
-
-def _observed(log: Log, group: IntArray, groups: int, T: int) -> Observed:
-    """The transitions of a log in groups [n]."""
-    cell, s_next, starts, horizon = log.rows(T), log.s_next, np.zeros((0, log.S)), log.criterion.horizon
-    if horizon is not None:
-        s_next = np.where(log.step < horizon - 1, s_next, -1)  # the next state after the last step does not matter
-        place = group[log.begins] * log.S + log.s[log.begins]
-        starts = np.bincount(place, minlength=groups * log.S).reshape(groups, -1).astype(float)
-    n, spans = np.ones(len(cell)), np.ptp(log.x, axis=1)
-
-    def judge(kernel: Kernel, signals: FloatArray, mu: FloatArray) -> CMDP:
-        asked: Any = {"constraints": log.constraints, **judged_by(log)}
-        return CMDP(kernel, signals[0], signals[1:], mu=mu, renormalise=True, **asked)
-
-    return Observed((T, log.S, log.A), groups, group, cell, s_next, n, log.x, log.x**2, spans, starts, judge)

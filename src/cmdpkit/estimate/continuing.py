@@ -1,8 +1,8 @@
 """Models made of the counts of one unbroken run: their mean, a draw from those left plausible, or a box of kernels.
 
-A model is made of *weights* by dividing rows by their sums: how much each next state of a row counts, as a sparse list.
-These are the observed frequencies, draws from a posterior, and observations to which guesses are added. Row
-(t * S + s) * A + a is that of step t, state s and action a; learners with a horizon draw from weights too.
+A model is made of *weights* (`counts.kernel_of`): how much each next state of a row counts, as a sparse list. These are
+the numbers of transitions, to which guesses may be added, or draws from a posterior. Row (t * S + s) * A + a is that of
+step t, state s and action a; learners with a horizon draw from weights too.
 
 The mean has no transition that was not seen of the action itself. Smoothed forever, it would let policies rely on
 transitions that do not exist; never smoothed, it would not prepare them for what has been rare so far.
@@ -20,10 +20,10 @@ import numpy as np
 from scipy import sparse
 
 from cmdpkit.estimate.boxes import Box, box_of
-from cmdpkit.estimate.counts import Counts, entries_of, signal_means, signals_of
+from cmdpkit.estimate.counts import Counts, entries_of, kernel_of, signal_means, start_of
 from cmdpkit.exact.stationary.problem import Arrays
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Rows
-from cmdpkit.operators.row_lists import matrix_of, rows_of
+from cmdpkit.operators.row_lists import matrix_of
 from cmdpkit.simulate.random import Stream, generator
 
 Model: TypeAlias = Arrays
@@ -46,8 +46,7 @@ class Seen(NamedTuple):
     @property
     def means(self) -> FloatArray:
         """[1+N, S, A], mean signals; 0 where nothing was seen."""
-        M = signals_of(self.counts)
-        return signal_means(self.counts, M).T.reshape(M, *self.allowed.shape)
+        return signal_means(self.counts).T.reshape(-1, *self.allowed.shape)
 
 
 def mean_model(seen: Seen) -> Model | None:
@@ -143,10 +142,9 @@ def hopeful_means(seen: Seen) -> FloatArray:
 def _model(weights: RowWeights, signals: FloatArray, allowed: BoolArray, seen: Seen) -> Model:
     """The model with transitions in proportion to weights, from where the run is or begins again."""
     S, A = seen.allowed.shape
-    starts = seen.counts.starts
-    mu = starts / starts.sum() if seen.criterion == "discounted" else np.eye(1, S, seen.state)[0]
-    rows, discount = normalised(weights, S * A, S), 1.0 - seen.restart
-    return Model(rows, signals[0], signals[1:], mu, allowed, seen.criterion, discount)
+    mu = start_of(seen.counts.starts) if seen.criterion == "discounted" else np.eye(1, S, seen.state)[0]
+    rows = Rows.of(*kernel_of((1, S, A), *weights).arrays, S, A)
+    return Model(rows, signals[0], signals[1:], mu, allowed, seen.criterion, 1.0 - seen.restart)
 
 
 # The radius of probabilities [E] in rows [E].
@@ -159,14 +157,14 @@ def box_around(seen: Seen, radius: Radius, few: int, H: int = 1) -> Box:
     An action that was tried `few` times leads only where it has led to; one that was never tried may lead anywhere. The
     start is the present state, which is known.
     """
-    (S, A), (row, to, times), starts = seen.allowed.shape, observed(seen.counts), seen.counts.starts
+    (S, A), (row, to, times) = seen.allowed.shape, observed(seen.counts)
     moved, every = seen.counts.moves, np.arange(seen.allowed.size)
     p = times / moved[row]
     lo, up = np.maximum(p - radius(p, row), 0.0), np.minimum(p + radius(p, row), 1.0)
     free = np.where(seen.visits.ravel() < few, np.minimum(radius(np.zeros(len(every)), every), 1.0), 0.0)
     unseen = np.where(moved > 0, free, 1.0)
     if seen.restart:
-        mu = starts / starts.sum()
+        mu = start_of(seen.counts.starts)
         again = np.setdiff1d((every[:, None] * S + np.flatnonzero(mu)).ravel(), row * S + to)
         row, to = np.append(row, again // S), np.append(to, again % S)
         lo, up = np.append(lo, np.zeros(len(again))), np.append(up, unseen[again // S])
@@ -238,10 +236,3 @@ def gamma_drawn(shape: RowWeights, R: int, S: int, prior: float, draw: np.random
     drawn = draw.standard_gamma(shape.weight)
     lost = np.bincount(shape.row, drawn, R)[shape.row] == 0.0  # all draws were rounded to 0, which small shapes can do
     return shape._replace(weight=np.where(lost, shape.weight, drawn))
-
-
-def normalised(weights: RowWeights, R: int, S: int) -> Rows:
-    """R transition rows in proportion to the weights."""
-    P: Any = sparse.csr_array((weights.weight, (weights.row, weights.to)), shape=(R, S))
-    total = np.asarray(P.sum(axis=1)).reshape(-1)
-    return rows_of(sparse.diags_array(np.where(total > 0, 1.0 / np.maximum(total, 1e-300), 0.0)) @ P)

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.alike import new_records, several_marks
 from cmdpkit.model.compiled import compiled
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.operators.rows import expect, push, row_of
@@ -38,7 +37,7 @@ class Counts(NamedTuple):
     moves: IntArray  # [cells]: how often its next state was seen
     moments: FloatArray  # [cells, M + M (M + 1) / 2]: sums of the signals, and the lower triangle of their products
     starts: IntArray  # [S]: episodes that began there
-    parts: FloatArray  # [cells, PARTS, 1 + 2 M]: records for `alike` of the signals, by part of the episode
+    parts: FloatArray  # [cells, PARTS, 1 + 2 M]: records for `changes.compared` of the signals, by part of the episode
     part_moves: FloatArray  # [cells, PARTS, 1 + 2 MARKS]: the same of the next states, by their marks
     marks: FloatArray  # [MARKS, S]: the marks of every state
 
@@ -69,6 +68,22 @@ def new_counts(T: int, S: int, A: int, M: int, capacity: int = 256) -> Counts:
         part_moves=new_records(cells if T == 1 else 0, PARTS, MARKS),
         marks=several_marks(S, MARKS),
     )
+
+
+def new_records(cells: int, groups: int, quantities: int) -> FloatArray:
+    """Room for what is observed: number, then sum and squares of every quantity, by cell and group."""
+    return np.zeros((cells, groups, 1 + 2 * quantities))
+
+
+def several_marks(S: int, marks: int = 3) -> FloatArray:
+    """[marks, S]: the number of the state, which shows shifts along an order of the states, and random marks.
+
+    Random marks are in the lower third for half of the states and in the upper third for the others. A shift towards a
+    state in the middle would not change the mean of a mark.
+    """
+    rng = np.random.default_rng(S)
+    drawn = [(2 * (rng.permutation(S) % 2) + rng.random(S)) / 3 for _ in range(marks - 1)]
+    return np.array([np.linspace(0.0, 1.0, S), *drawn])
 
 
 def new_episode(H: int, M: int) -> Episode:
@@ -150,7 +165,7 @@ def count_episode(counts, episode, A):
 
 @compiled(inline=True)
 def _add_record(record, x):
-    """Add the quantities x [Q] of one observation to a record for `alike`."""
+    """Add the quantities x [Q] of one observation to a record for `changes.compared`."""
     record[0] += 1.0
     for q in range(len(x)):
         record[1 + 2 * q] += x[q]
@@ -175,14 +190,75 @@ def count_move(counts, cell, s_next):
     counts.head[cell] = j
 
 
-def transitions(counts: Counts, T: int, A: int) -> Kernel:
-    """The estimated kernel; a cell whose next state was never seen stays where it is."""
-    S, (owner, states, times) = len(counts.starts), entries_of(counts)
-    stay = np.flatnonzero(counts.moves == 0)
-    rows, successors = np.append(owner, stay), np.append(states, stay // A % S)
-    prob = np.append(times / counts.moves[owner], np.ones(len(stay)))
-    order = np.lexsort((successors, rows))
-    return Kernel.in_order((T, S, A), rows[order], successors[order], prob[order])
+# -- From counts to a model ------------------------------------------------------------------------------------------
+#
+# All estimated models of the package are made here: a row of weights is divided by its sum, a sum of signals by the
+# number of observations, and the number of starts in each state by the number of episodes.
+
+
+class Estimated(NamedTuple):
+    """The model that counts suggest."""
+
+    kernel: Kernel  # observed frequencies; an action whose next state was never seen leads back to its state
+    signals: FloatArray  # [M, T, S, A]: mean reward and utilities; 0 where the action was never taken
+    mu: FloatArray  # [S]: observed frequencies of starts; uniform before the first
+
+
+def estimated(counts: Counts, A: int) -> Estimated:
+    """The observed frequencies and means, for A actions."""
+    shape = steps_of(counts, A), len(counts.starts), A
+    means = signal_means(counts).T.reshape(-1, *shape)
+    return Estimated(kernel_of(shape, *entries_of(counts)), means, start_of(counts.starts))
+
+
+def kernel_of(
+    shape: tuple[int, int, int],
+    rows: IntArray,
+    successors: IntArray,
+    weights: IntArray | FloatArray,
+    unknown: IntArray | None = None,
+) -> Kernel:
+    """Rows in proportion to the weights of entries (row, next state, weight) in any order, for a shape (T, S, A).
+
+    Weights are numbers of transitions, to which the caller may have added guesses. A row without any leads to its state
+    of `unknown` [T * S * A], by default back to where it is.
+
+    >>> kernel_of((1, 2, 1), np.array([0, 0, 0]), np.array([1, 0, 1]), np.ones(3)).dense(1)[0, :, 0].round(4)
+    array([[0.3333, 0.6667],
+           [0.    , 1.    ]])
+    """
+    T, S, A = shape
+    total = np.bincount(rows, weights, T * S * A)
+    empty = np.flatnonzero(total == 0)
+    to = empty // A % S if unknown is None else unknown[empty]
+    rows, to = np.append(rows, empty), np.append(successors, to)
+    every: FloatArray = np.append(weights, np.ones(len(empty))).astype(float)
+    total[empty] = 1.0
+    order = np.lexsort((to, rows))
+    rows, to, every = rows[order], to[order], every[order]
+    first = np.flatnonzero(np.append(True, (np.diff(rows) != 0) | (np.diff(to) != 0)))
+    rows, to, every = rows[first], to[first], np.add.reduceat(every, first)
+    used = every > 0
+    return Kernel.in_order(shape, rows[used], to[used], every[used] / total[rows[used]])
+
+
+def means_of(sums: FloatArray | IntArray, n: IntArray | FloatArray) -> FloatArray:
+    """Sums of n observations as means; 0 where there are none."""
+    means: FloatArray = sums / np.maximum(n, 1)
+    return means
+
+
+def start_of(starts: IntArray | FloatArray) -> FloatArray:
+    """The start distribution of episodes that began starts [S] times in each state; uniform before the first."""
+    total = starts.sum()
+    mu: FloatArray = starts / total if total else np.full(len(starts), 1 / len(starts))
+    return mu
+
+
+@compiled(inline=True)
+def mean_of(counts, cell, m, extra):
+    """The mean of signal m in a cell; the sum is divided by `extra` more than the number of visits."""
+    return counts.moments[cell, m] / max(counts.visits[cell] + extra, 1)
 
 
 def entries_of(counts: Counts) -> tuple[IntArray, IntArray, IntArray]:
@@ -207,10 +283,9 @@ def with_transitions(counts: Counts, cell: IntArray, s_next: IntArray, times: In
     return counts._replace(link=link, state=states, times=times.astype(np.int64), used=used)
 
 
-def signal_means(counts: Counts, M: int) -> FloatArray:
+def signal_means(counts: Counts) -> FloatArray:
     """[cells, M]: mean reward and utilities, 0 where the action was never taken."""
-    means: FloatArray = counts.moments[:, :M] / np.maximum(counts.visits, 1)[:, None]
-    return means
+    return means_of(counts.moments[:, : signals_of(counts)], counts.visits[:, None])
 
 
 def signal_squares(counts: Counts, M: int) -> FloatArray:
@@ -224,7 +299,7 @@ def signal_variances(counts: Counts, c: FloatArray) -> FloatArray:
     rows, columns = np.tril_indices(M)
     pairs = np.where(rows == columns, 1.0, 2.0) * c[rows] * c[columns]
     seen = np.maximum(counts.visits, 1)
-    variances: FloatArray = np.maximum(counts.moments[:, M:] @ pairs / seen - (signal_means(counts, M) @ c) ** 2, 0.0)
+    variances: FloatArray = np.maximum(counts.moments[:, M:] @ pairs / seen - (signal_means(counts) @ c) ** 2, 0.0)
     return variances
 
 
@@ -234,7 +309,7 @@ def signal_variances(counts: Counts, c: FloatArray) -> FloatArray:
 class Frequencies(NamedTuple):
     """The observed frequencies, read off the lists of next states as they grow, so that nothing has to be built.
 
-    Rows divide by `extra` more than the number of moves; with 0 this is the model of `boxes.estimated`. An action that
+    Rows divide by `extra` more than the number of moves; with 0 this is the model of `estimated`. An action that
     was never tried leads back to its state, as far as it leads anywhere.
     """
 

@@ -4,7 +4,7 @@
 states and the means of its signals in the log. Where the log has no such row, an additional state stands for "unknown":
 the process goes there and stays, and each signal is the smallest or the largest of the log, whichever is asked for.
 
-**Errors.** They are those of the delta method (`cmdpkit.estimate.errors`), where y is what a recorded transition is
+**Errors.** They are those of the delta method (`cmdpkit.estimate.model`), where y is what a recorded transition is
 worth in signal and value of the next state together. Long-run averages forget the start. Where steps share their
 counts, one row acts at all steps. The average variance within rows counts as `pseudo` visits of every row. Where no row
 was visited twice there is nothing to average, and the error is infinite.
@@ -42,14 +42,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from cmdpkit.estimate.errors import row_shares
+from cmdpkit.estimate.counts import kernel_of, means_of, start_of
 from cmdpkit.estimate.log import Log
+from cmdpkit.estimate.model import row_shares, values_of
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import MOST_FREEDOM, NO_FLOW, SMALLEST_ERROR
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
-from cmdpkit.operators.chains import Chain, chain_of, closed_classes, stationary_occupancy
-from cmdpkit.operators.policies import action_values, flow
-from cmdpkit.operators.row_lists import reached_from, rows_of
 
 
 class Total(NamedTuple):
@@ -109,30 +107,25 @@ class Fitted:
     @cached_property
     def shares(self) -> Kernel:
         """Shares of the next states."""
-        empty = np.flatnonzero(self.visits == 0)
-        rows = np.append(self.row, empty)
-        nexts = np.append(self.log.s_next, np.where(self.unknown[empty], self.S - 1, empty // self.A % self.S))
-        weights = np.append(1 / self.visits[self.row], np.ones(len(empty)))
-        return Kernel.from_entries((self.T, self.S, self.A), rows, nexts, weights)
+        rows = np.arange(len(self.visits))
+        ends = np.where(self.unknown, self.S - 1, rows // self.A % self.S)
+        return kernel_of((self.T, self.S, self.A), self.row, self.log.s_next, np.ones(len(self.row)), ends)
 
     @cached_property
     def means(self) -> FloatArray:
         """[1 + N, T * S * A]: mean signals; 0 where the log says nothing."""
-        n = np.maximum(self.visits, 1)
-        return np.array([np.bincount(self.row, weights=x, minlength=len(n)) / n for x in self.log.x])
+        return np.array([self._row_means(x) for x in self.log.x])
 
-    @cached_property
-    def _kernel(self) -> Kernel:
-        return self.shares.renormalised()
+    def _row_means(self, x: FloatArray) -> FloatArray:
+        """[T * S * A]: the means of numbers x [n] that belong to the transitions of the log."""
+        return means_of(np.bincount(self.row, weights=x, minlength=len(self.visits)), self.visits)
 
-    def cmdp(
-        self, fill: FloatArray, allowed: BoolArray | None = None, *, kernel: Kernel | None = None, **names: Any
-    ) -> CMDP:
+    def cmdp(self, fill: FloatArray, allowed: BoolArray | None = None, **names: Any) -> CMDP:
         """The model with the signals `fill` [1 + N] where the log says nothing."""
         signals = np.where(self.unknown, fill[:, None], self.means).reshape(-1, self.T, self.S, self.A)
-        starts = np.bincount(self.log.starts, minlength=self.S)
-        names |= {"mu": starts / starts.sum(), "constraints": self.log.constraints, **judged_by(self.log)}
-        return CMDP(kernel or self._kernel, signals[0], signals[1:], actions=allowed, renormalise=True, **names)
+        mu = start_of(np.bincount(self.log.starts, minlength=self.S))
+        names |= {"mu": mu, "constraints": self.log.constraints, **judged_by(self.log)}
+        return CMDP(self.shares, signals[0], signals[1:], actions=allowed, renormalise=True, **names)
 
     @cached_property
     def _extremes(self) -> tuple[CMDP, CMDP]:
@@ -247,8 +240,7 @@ class Fitted:
             for h in range(len(q)):
                 ahead += weights[h, pairs // self.S] * V[h + 1, pairs % self.S]
             through, y = q.reshape(len(q), -1).sum(axis=0), log.x[m] + ahead[pair]
-        means = np.bincount(self.row, weights=y, minlength=len(self.visits)) / np.maximum(self.visits, 1)
-        return through, y, means
+        return through, y, self._row_means(y)
 
     def _weights(self, q: FloatArray) -> FloatArray:
         """[H, S * A]: how the flow through each row is spread over the steps; evenly where there is none."""
@@ -265,7 +257,7 @@ def plug_in(log: Log, T: int) -> CMDP:
     allowed = fitted.log.visits(T) > 0
     put_usual(allowed, log.usual_actions(T))
     names = {"states": log.states, "action_names": log.action_names}
-    return fitted.cmdp(np.zeros(1 + log.N), allowed, kernel=fitted.shares, **names)
+    return fitted.cmdp(np.zeros(1 + log.N), allowed, **names)
 
 
 def put_usual(table: Any, usual: IntArray) -> None:
@@ -274,52 +266,8 @@ def put_usual(table: Any, usual: IntArray) -> None:
     table[t, s, usual[t, s]] = 1
 
 
-def as_recorded(visits: FloatArray, steps: int | None) -> FloatArray:
-    """[steps or 1, S, A]: the policy that does everything as often as it was recorded, visits [T, S, A]."""
-    pi = visits / visits.sum(axis=-1, keepdims=True)
-    return np.ascontiguousarray(np.broadcast_to(pi, (steps or 1, *pi.shape[1:])))
-
-
 def judged_by(log: Log) -> dict[str, Any]:
     """The criterion as arguments of `CMDP`."""
     judged = log.criterion
     average = "average" if judged.kind == "average" else None
     return {"horizon": judged.horizon, "discount": judged.discount, "criterion": average}
-
-
-def values_of(cmdp: CMDP, pi: FloatArray) -> tuple[FloatArray, list[float], list[FloatArray]]:
-    """Occupancy q [H, S, A] of a policy, its totals [1 + N] in the user's sense, and the values of states [H+1, S].
-
-    Without a horizon q is [1, S, A], and values are [1, S] and up to a constant.
-    """
-    signals = [(1.0, cmdp.compact.r), *((float(sign), g) for sign, g in zip(cmdp.signs, cmdp.compact.g, strict=True))]
-    if cmdp.criterion.has_horizon:
-        values = [sign * action_values(cmdp, x, pi)[1] for sign, x in signals]
-        return flow(cmdp, pi, np.zeros(pi.shape[:2]), cmdp.mu), [float(cmdp.mu @ V[0]) for V in values], values
-    q = stationary_occupancy(cmdp, pi[0])
-    totals = [sign * float((q * x[0]).sum()) * (cmdp.criterion.steps_in_value or 1.0) for sign, x in signals]
-    values = [sign * _relative_values(cmdp, pi[0], (pi[0] * x[0]).sum(axis=1))[None] for sign, x in signals]
-    return q[None], totals, values
-
-
-def _relative_values(cmdp: CMDP, pi: FloatArray, x: FloatArray) -> FloatArray:
-    """[S]: what it is worth to be in a state for the signal x [S], up to a constant; NaN where that is not defined.
-
-    A long-run average has relative values only if the policy ends in the same set of states from wherever it starts.
-    """
-    P = chain_of(cmdp, pi)
-    if cmdp.criterion.kind == "discounted":
-        return Chain(P, cmdp.criterion.discount or 1.0).values(x[:, None])[1][:, 0]
-    reached = _reached(P, cmdp.mu)
-    P = P[reached][:, reached]
-    classes = closed_classes(P)
-    h = np.full(len(x), np.nan)
-    if len(classes) == 1:
-        h[:] = 0.0  # where the policy never gets, it does not matter
-        h[reached] = Chain(P, pivot=int(classes[0][0])).values(x[reached, None])[1][:, 0]
-    return h
-
-
-def _reached(P: Any, mu: FloatArray) -> IntArray:
-    """The states that a chain P can be in when it starts from mu."""
-    return np.flatnonzero(reached_from(rows_of(P > 0), np.arange(len(mu) + 1, dtype=np.uint64), mu > 0))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.estimate.changes import change_in, steps_alike
-from cmdpkit.estimate.fitted import Fitted, plug_in
+from cmdpkit.estimate.certificate import certified
+from cmdpkit.estimate.changes import START, Alike, Observed, change_of, compared_groups, told
+from cmdpkit.estimate.fitted import Fitted, judged_by, plug_in
 from cmdpkit.estimate.intervals import Certificate
-from cmdpkit.estimate.log import Log, condition_of, notes_on
-from cmdpkit.estimate.log_certificate import certified
+from cmdpkit.estimate.log import Log, condition_of, notes_on, place_of
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
 from cmdpkit.io.formats.document import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
@@ -26,7 +26,7 @@ from cmdpkit.model.constraints import Constraint, Criterion, checked_range, crit
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
-from cmdpkit.model.transitions import IntArray
+from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import Name, nearest
 from cmdpkit.operators.policies import occupancy
 
@@ -171,18 +171,18 @@ class Estimate(Shown):
         cmdp = self.cmdp.reformulated(allowed=allowed)
         return read_policy(given, cmdp) if isinstance(given, (str, os.PathLike)) else Policy.of(cmdp, given)
 
-    def solve(self, confidence: float = 0.95, *, forecast: bool = True) -> Promise:
+    def solve(self, confidence: float = 0.95) -> Promise:
         """A policy whose true totals meet the bounds with this probability, as good as the log allows.
 
         `NoPromise`, a `CmdpkitError`, is raised if no policy can be promised. It names the limit, the bound that it
-        misses, and the data that would help most. With ``forecast`` it also estimates how many episodes would be
-        enough, which takes some seconds, because the answer is tried out on logs of that size.
+        misses, the data that would help most and, where chance is what is in the way, about how many episodes would be
+        enough.
         """
         check_confidence(confidence)
         if self.contradiction is not None:
             raise NoPromise(f"no policy can be promised: {self.contradiction}", notes=self.notes, contradicted=True)
         log = self.log if self.since is None else self.log.part(self.log.time >= self.since)
-        return promised(log, self.T, plug_in(log, self.T), confidence, self.notes, forecast=forecast)
+        return promised(log, self.T, plug_in(log, self.T), confidence, self.notes)
 
     def __repr__(self) -> str:
         return f"Estimate({len(self.log.s):,} transitions of {self.episodes:,} episodes: {self.cmdp!r})"
@@ -331,3 +331,51 @@ def check_confidence(confidence: float) -> None:
     """Refuse a probability that no promise can be made with."""
     if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0.5 <= confidence < 1:
         raise CmdpkitError(f"confidence is {quoted(confidence)}, expected a number from 0.5 to below 1, such as 0.95")
+
+
+# -- Changes in a log --------------------------------------------------------------------------------------------------
+
+
+def steps_alike(log: Log, parts: int = 4) -> Alike:
+    """Whether the log contradicts that all steps of the horizon, which is divided in so many parts, behave alike."""
+    H = int(log.criterion.horizon or 1)
+    seen = _observed(log, np.minimum(log.step * parts // H, parts - 1), parts, 1)
+    return compared_groups(seen._replace(starts=np.zeros((0, log.S))))
+
+
+def change_in(log: Log, T: int, periods: int = 8, dated: int = 40) -> tuple[int, str] | None:
+    """The first time (see `Log.time`) after the clearest change of the process, and a note; None if none was found.
+
+    So many periods are compared with each other, and a change is dated among ``dated`` shorter ones.
+    """
+    found, finer = compared_groups(_observed(log, _periods(log, periods), periods, T)), _periods(log, dated)
+    change = change_of(found, _observed(log, finer, dated, T)) if found.contradicted else None
+    if change is None:
+        return None
+    late = np.flatnonzero(finer >= change.split)
+    first = int(late[np.argmin(log.time[late])])
+    places = ["the beginning of an episode" if i == START else place_of(*log.named(i, T)) for i in change.cells]
+    names = ["reward", *(c.name for c in log.constraints)]
+    return int(log.time[first]), told(change, log.place[first], places, names)
+
+
+def _periods(log: Log, periods: int) -> IntArray:
+    """[n]: the period of time of each transition."""
+    first, last = int(log.time.min()), int(log.time.max())
+    return np.asarray((log.time - first) * periods // (last - first + 1))
+
+
+def _observed(log: Log, group: IntArray, groups: int, T: int) -> Observed:
+    """The transitions of a log in groups [n]."""
+    cell, s_next, starts, horizon = log.rows(T), log.s_next, np.zeros((0, log.S)), log.criterion.horizon
+    if horizon is not None:
+        s_next = np.where(log.step < horizon - 1, s_next, -1)  # the next state after the last step does not matter
+        place = group[log.begins] * log.S + log.s[log.begins]
+        starts = np.bincount(place, minlength=groups * log.S).reshape(groups, -1).astype(float)
+    n, spans = np.ones(len(cell)), np.ptp(log.x, axis=1)
+
+    def judge(kernel: Kernel, signals: FloatArray, mu: FloatArray) -> CMDP:
+        asked: Any = {"constraints": log.constraints, **judged_by(log)}
+        return CMDP(kernel, signals[0], signals[1:], mu=mu, renormalise=True, **asked)
+
+    return Observed((T, log.S, log.A), groups, group, cell, s_next, n, log.x, log.x**2, spans, starts, judge)

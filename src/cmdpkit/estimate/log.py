@@ -190,39 +190,6 @@ def place_of(step: int | None, state: Name, action: Name) -> str:
     return f"{quoted(action)} in state {quoted(state)}{'' if step is None else f' at step {step}'}"
 
 
-def drawn_log(log: Log, T: int, size: int, rng: np.random.Generator) -> Log:
-    """A log of `size` episodes (without a horizon, transitions) of the process and the behaviour that a log shows.
-
-    Every step repeats a recorded one of the same state (at the same step if T > 1), with its action, its signals and
-    its next state. A continuing log is drawn in `MIN_EPISODES` stretches.
-    """
-    log, horizon = log.moves(T), log.criterion.horizon
-    chains = size if horizon is not None else MIN_EPISODES
-    steps = horizon if horizon is not None else max(size // chains, 1)
-    place = log.rows(T) // log.A
-    order = np.argsort(place, kind="stable")
-    counts = np.bincount(place, minlength=T * log.S)
-    begins = np.cumsum(counts) - counts
-    starts = log.starts if horizon is not None else log.s
-    s, alive = rng.choice(starts, size=chains), np.arange(chains)
-    picked, episode, step = [], [], []
-    for h in range(steps):
-        row = (h if T > 1 else 0) * log.S + s
-        alive, row = alive[counts[row] > 0], row[counts[row] > 0]
-        if not len(alive):
-            break
-        k = order[begins[row] + (rng.random(len(row)) * counts[row]).astype(np.int64)]
-        picked.append(k)
-        episode.append(alive)
-        step.append(np.full(len(alive), h))
-        s = log.s_next[k]
-    k, episodes, at = np.concatenate(picked), np.concatenate(episode), np.concatenate(step)
-    again = np.lexsort((at, episodes))
-    k = k[again]
-    return replace(log, episode=episodes[again], step=at[again], s=log.s[k], a=log.a[k], s_next=log.s_next[k],
-                   moved=log.moved[k], x=log.x[:, k], place=(), first_states=None, whole=log.whole or log)  # fmt: skip
-
-
 def notes_on(log: Log) -> list[str]:
     """What in a log speaks against the assumptions of a promise about single steps, and what had to be assumed."""
     notes, horizon = [], log.criterion.horizon
@@ -237,7 +204,7 @@ def notes_on(log: Log) -> list[str]:
             f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} is "
             "assumed"
         )
-    notes += _heavy_tails(log) + _names_alike("states", log.states) + _names_alike("actions", log.action_names)
+    notes += _heavy_tails(log)
     last = np.append(np.diff(log.episode) != 0, True)
     cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum()) if horizon is not None else 0
     if cut:
@@ -247,17 +214,6 @@ def notes_on(log: Log) -> list[str]:
             "with what would have followed"
         )
     return notes
-
-
-def _names_alike(what: str, names: tuple[Name, ...]) -> list[str]:
-    """A note on names that differ only in upper and lower case, which may be meant as one."""
-    by_fold: dict[str, list[str]] = {}
-    for name in names:
-        if isinstance(name, str):
-            by_fold.setdefault(name.casefold(), []).append(name)
-    alike = [" and ".join(map(quoted, found)) for found in by_fold.values() if len(found) > 1]
-    return [f"the {what} {', '.join(alike)} differ only in upper and lower case; correct the log if they are the same"
-            ] if alike else []  # fmt: skip
 
 
 def _heavy_tails(

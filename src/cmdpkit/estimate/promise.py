@@ -33,8 +33,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, shown
-from cmdpkit.estimate.fitted import Fitted, Total, as_recorded, put_usual
-from cmdpkit.estimate.log import Log, condition_of, drawn_log, place_of
+from cmdpkit.estimate.fitted import Fitted, Total, put_usual
+from cmdpkit.estimate.log import Log, condition_of, place_of
+from cmdpkit.estimate.model import as_recorded
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import solve_fully
 from cmdpkit.model.cmdp import CMDP
@@ -115,7 +116,7 @@ class NoPromise(CmdpkitError):
         self.limit = limit  # the end of that interval which missed the bound,
         self.level = level  # and the confidence with which it was computed
         self.wanted = list(wanted)  # where more data would help, the most useful first
-        self.episodes = episodes  # size of a log that would be enough, as was tried out; None if that is not known
+        self.episodes = episodes  # about how large a log would be enough; None if that is not known
         self.notes = notes  # what the log suggests, and what had to be assumed
         self.contradicted = contradicted  # whether the log contradicts what was declared about it
 
@@ -152,14 +153,12 @@ class _Tested(NamedTuple):
         return all(self.accepted)
 
 
-def promised(
-    log: Log, T: int, cmdp: CMDP, confidence: float, notes: tuple[str, ...] = (), *, forecast: bool = True
-) -> Promise:
+def promised(log: Log, T: int, cmdp: CMDP, confidence: float, notes: tuple[str, ...] = ()) -> Promise:
     """The best policy that passes its test; `NoPromise` if none does. ``cmdp`` is the plug-in model of the log."""
     tests, sizes = _tests(log, T, confidence)
     passed = [x for x in tests if x.passed]
     if not passed:
-        raise _declined(log, T, cmdp, *_obstacle(log, tests), confidence, notes, forecast=forecast)
+        raise _declined(log, T, cmdp, *_obstacle(log, tests), notes)
     best = max(passed, key=lambda x: x.chosen.value)
     value, *others = (range_of(x, 1 - (1 - confidence) / len(tests)) for x in best.totals)
     utilities = tuple(_within(c, x) for c, x in zip(log.constraints, others, strict=True))
@@ -352,9 +351,7 @@ def _obstacle(log: Log, tests: list[_Tested]) -> tuple[_Tested, int]:
     return tests[nearest], int(np.argmax(misses[nearest]))
 
 
-def _declined(
-    log: Log, T: int, cmdp: CMDP, nearest: _Tested, n: int, confidence: float, notes: tuple[str, ...], *, forecast: bool
-) -> NoPromise:
+def _declined(log: Log, T: int, cmdp: CMDP, nearest: _Tested, n: int, notes: tuple[str, ...]) -> NoPromise:
     """What to tell the user when no policy passed; this one came nearest, and misses bound n."""
     level, c, x = nearest.level, log.constraints[n], nearest.totals[1 + n]
     total = Range(x.middle, x.below(level), x.above(level))
@@ -389,14 +386,13 @@ def _declined(
             ". Most of that is room for states that this log never met; if there are none, declare that "
             '(states="complete", --states-complete)'
         )
-    elif forecast and x.error <= surprise:
+    elif x.error <= surprise:
         text += (
             ". Most of that is room for events that never happened in this log, so the number of episodes that would "
             "be enough is unknown"
         )
-    elif forecast and np.isfinite(x.error):
-        lacking = abs(limit - (x.low if c.sign > 0 else x.high)) / inside if inside > 0 else np.inf
-        episodes, told = _forecast(log, T, confidence, lacking)
+    elif inside > 0:
+        episodes, told = _enough(log, abs(limit - (x.low if c.sign > 0 else x.high)) / inside)
         text += f". {told}"
     wanted = wanted_of(log, T, x.shares)
     if wanted:
@@ -413,49 +409,14 @@ def nearest_policy(cmdp: CMDP) -> tuple[Policy | Mixture, bool]:
         return infeasible.policy, False
 
 
-def _forecast(
-    log: Log,
-    T: int,
-    confidence: float,
-    lacking: float,
-    *,
-    logs: int = 5,
-    enough: int = 4,
-    sizes: int = 5,
-    growth: float = 1.6,
-    most_rows: int = 200_000,
-) -> tuple[int | None, str]:
-    """How large a log would be enough, tried out on logs that are drawn from this one, and how to tell it.
+def _enough(log: Log, lacking: float) -> tuple[int, str]:
+    """About how many episodes (without a horizon, transitions) a log needs if its error has to fall by a factor.
 
-    ``lacking`` is by which factor the error is too large, which is where the search begins. Each size is tried out on
-    so many ``logs``, of which ``enough`` must lead to a promise. Up to ``sizes`` are tried, which grow by the factor
-    ``growth``, and none with more than ``most_rows`` transitions.
+    Errors fall like the square root of the size of a log.
     """
-    unit = "episodes" if log.criterion.horizon is not None else "transitions"
-    present = log.episodes if log.criterion.horizon is not None else len(log.s)
-    rows = len(log.s) / present
-    size = present * max(1.25, lacking**2 if np.isfinite(lacking) else 4.0)
-    tried = None
-    for _ in range(sizes):
-        if size * rows > most_rows:
-            break
-        tried = int(float(f"{size:.2g}"))
-        made = 0
-        for k in range(logs):
-            drawn = drawn_log(log, T, tried, np.random.default_rng([k, tried]))
-            made += any(x.passed for x in _tests(drawn, T, confidence)[0])
-            if k + 1 - made > logs - enough:
-                break
-        if made >= enough:
-            told = (
-                f"About {tried:,} {unit} of the same kind would be enough: of {logs} logs of that size drawn "
-                f"from this one, {made} led to a promise (this log has {present:,})"
-            )
-            return tried, told
-        size *= growth
-    if tried is None:
-        return None, f"This log has {present:,} {unit}; far more would be needed"
-    return None, f"Even {tried:,} {unit} of the same kind would probably not be enough (this log has {present:,})"
+    unit, present = ("episodes", log.episodes) if log.criterion.has_horizon else ("transitions", len(log.s))
+    size = int(float(f"{present * max(1.25, lacking**2):.2g}"))
+    return size, f"About {size:,} {unit} of the same kind would be enough (this log has {present:,})"
 
 
 def wanted_of(log: Log, T: int, shares: FloatArray, most: int = 5) -> list[Wanted]:

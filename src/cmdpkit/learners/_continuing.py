@@ -18,7 +18,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, proven_model
-from cmdpkit.estimate.counts import Counts, count_move, new_counts, with_room_for_episodes
+from cmdpkit.estimate.counts import Counts, count_move, new_counts, start_of, with_room_for_episodes
 from cmdpkit.estimate.counts import count_step as count_signals
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.stationary.plans import plans_of
@@ -337,8 +337,7 @@ class Player(StepLearner):
         model = mean_model(self.seen())
         if model is None or model.kind != "average":
             return ()
-        starts = self.counts.starts / self.counts.starts.sum()
-        _, classes = long_run_shares(chain_of(model, self.recommend()[0]), starts)
+        _, classes = long_run_shares(chain_of(model, self.recommend()[0]), start_of(self.counts.starts))
         if len(classes) < 2:
             return ()
         return (

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.boxes import BestPair, Box, best_pair, grown, new_box, update_box
+from cmdpkit.estimate.counts import mean_of
 from cmdpkit.estimate.radii import Bernstein, hoeffding
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.iterating import (
@@ -61,7 +62,7 @@ def _improve(parts, counts, playing):
                 if values.visits[row] != n:  # signals with their radius, at most 1
                     values.visits[row] = n
                     for m in range(len(values.signals)):
-                        x = counts.moments[row, m] / max(n, 1) + hoeffding(n, parts.mean_log)
+                        x = mean_of(counts, row, m, 0) + hoeffding(n, parts.mean_log)
                         values.signals[m, t, s, a] = min(x, 1.0)
                 objective[t, s, a] = values.signals[0, t, s, a]
                 for m in range(len(lam)):

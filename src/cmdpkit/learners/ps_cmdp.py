@@ -31,8 +31,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.boxes import Known, start_of
-from cmdpkit.estimate.continuing import added, drawn_signals, everywhere, gamma_drawn, normalised, observed, shared
+from cmdpkit.estimate.boxes import Known
+from cmdpkit.estimate.continuing import added, drawn_signals, everywhere, gamma_drawn, observed, shared
+from cmdpkit.estimate.counts import kernel_of, start_of
 from cmdpkit.learners._model_based.learner import Belief, Decided, OptimisticPlanner
 from cmdpkit.learners._model_based.settings import WithMargin
 from cmdpkit.learners.params import NEVER, at_least_one, not_negative, positive
@@ -83,11 +84,10 @@ class PSCMDP(OptimisticPlanner):
         p, (S, A), moves = self.params, (self.spec.S, self.spec.A), observed(self.counts)
         R, young = belief.visits.size, belief.visits.ravel() < p.few
         guesses = everywhere(np.flatnonzero(young), S, p.prior), shared(moves, np.flatnonzero(~young), S, A, p.prior)
-        drawn = normalised(gamma_drawn(added(S, moves, *guesses), R, S, p.prior, draw), R, S)
-        rows = drawn._replace(A=np.uint64(A), stride=np.uint64(S * A if R > S * A else 0))
+        kernel = kernel_of((self.T, S, A), *gamma_drawn(added(S, moves, *guesses), R, S, p.prior, draw))
         starts = draw.standard_gamma(self.counts.starts + p.prior)
         signals = drawn_signals(belief.signals, np.asarray(p.weight * belief.visits, dtype=float), draw)
-        return Drawn(Known(rows, start_of(starts / starts.sum())), signals)
+        return Drawn(Known.of(kernel, start_of(starts)), signals)
 
     def plan(self, belief: Belief) -> Decided:
         """The optimum of a model that is drawn for it."""

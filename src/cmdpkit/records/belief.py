@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.counts import Counts, signal_means, steps_of, transitions
+from cmdpkit.estimate.counts import Counts, estimated
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Scale
 from cmdpkit.model.policy import Policy
@@ -30,19 +30,18 @@ def belief_of(counted: Counted, constraints: tuple[Constraint, ...], policy: Pol
     Actions that were never taken are left out wherever another one was taken.
     """
     counts, allowed, scales = counted
-    (H, S, A), M = allowed.shape, len(scales)
-    T = steps_of(counts, A)
-    means = signal_means(counts, M).reshape(T, S, A, M)
-    tried = allowed & np.broadcast_to(counts.visits.reshape(T, S, A) > 0, allowed.shape)
+    H, S, A = allowed.shape
+    found = estimated(counts, A)
+    tried = allowed & np.broadcast_to(counts.visits.reshape(found.kernel.shape) > 0, allowed.shape)
     seen = np.asarray(tried.any(axis=-1, keepdims=True))
     signed = [
-        replace(c, signal=c.sign * (means[..., 1 + n] * scale.span + scale.low), steps_in_value=None, range=None)
+        replace(c, signal=c.sign * (found.signals[1 + n] * scale.span + scale.low), steps_in_value=None, range=None)
         for n, (c, scale) in enumerate(zip(constraints, scales[1:], strict=True))
     ]
     return CMDP(
-        transitions(counts, T, A),
-        means[..., 0] * scales[0].span + scales[0].low,
-        mu=counts.starts / counts.starts.sum() if counts.starts.any() else np.full(S, 1 / S),
+        found.kernel,
+        found.signals[0] * scales[0].span + scales[0].low,
+        mu=found.mu,
         horizon=H,
         actions=np.where(seen, tried, allowed),
         constraints=signed,

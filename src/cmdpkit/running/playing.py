@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, RunFailed, printable
-from cmdpkit.estimate.alike import steps_differ
+from cmdpkit.estimate.changes import steps_warning
 from cmdpkit.io.atomic import make_folder
 from cmdpkit.learners import Learner, name_of
 from cmdpkit.learners._note import ActionIndex, Note, StateIndex, UnitTotals
@@ -332,7 +332,7 @@ def account_of(world: World, learner: Learner, pi: FloatArray, seed: int) -> Rec
     changed = part("search for changes of the environment", world.change, None)
     counts = learner.counted()
     # A learner whose policy changes meets the steps in other shares, which looks like a change of the world in time.
-    by_step = changed is not None and counts is not None and steps_differ(counts.parts, counts.part_moves)
+    by_step = changed is not None and counts is not None and steps_warning(counts.parts, counts.part_moves)
 
     def notes() -> list[str]:
         said = [*learner.notes, *learner.warnings()]

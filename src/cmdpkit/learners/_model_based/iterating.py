@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cmdpkit.estimate.counts import frequencies
+from cmdpkit.estimate.counts import frequencies, mean_of
 from cmdpkit.estimate.radii import hoeffding, row_radius, start_bonus
 from cmdpkit.learners import Spec
 from cmdpkit.learners._model_based.learner import ModelBased, follow_up
@@ -108,7 +108,7 @@ def update_estimates(bonus, counts, values, extra):
                     continue
                 values.visits[row] = n
                 for m in range(M):
-                    values.signals[m, t, s, a] = counts.moments[row, m] / max(n + extra, 1)
+                    values.signals[m, t, s, a] = mean_of(counts, row, m, extra)
                 before_last, last = bonus_of(bonus, counts, row)
                 for h in range(t, H, T):  # all steps that share the counts
                     values.bonus[h, s, a] = before_last if h + 1 < H else last

@@ -7,7 +7,7 @@ kept in `after`, a `Cadence` or `PolicySteps`, and the type chooses what compile
 Plans of optimistic planners are too good to be true, so that they return another policy. It is the best of the
 estimated model among actions that were tried, and clears the bounds by a margin for the standard error of its own
 prediction: an optimum of an estimated model meets a bound exactly there, and hence misses it in truth in about half of
-all cases. The margin is that of CL-PRI (`cmdpkit.estimate.errors`). Safe planners play a known safe policy, the
+all cases. The margin is that of CL-PRI (`cmdpkit.estimate.model`). Safe planners play a known safe policy, the
 baseline, until they can prove another one safe.
 """
 
@@ -19,22 +19,20 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from cmdpkit.estimate.alike import steps_differ
-from cmdpkit.estimate.boxes import Known, Models, estimated, plan
+from cmdpkit.estimate.boxes import Known, Models, plan
 from cmdpkit.estimate.certificate import Certifier
+from cmdpkit.estimate.changes import steps_warning
 from cmdpkit.estimate.counts import (
     Counts,
     Episode,
     count_episode,
+    estimated,
     new_counts,
-    signal_means,
-    signals_of,
     with_room,
     with_room_for_episodes,
 )
-from cmdpkit.estimate.errors import HandOver, error_quantile, handed_over
 from cmdpkit.estimate.intervals import Intervals
-from cmdpkit.estimate.model import model_of
+from cmdpkit.estimate.model import HandOver, error_quantile, handed_over, model_of
 from cmdpkit.learners import Learner, Source, Spec, State
 from cmdpkit.learners._episodes import choose, chosen, learn, learned, play_episodes, show
 from cmdpkit.learners._model_based.settings import (
@@ -126,10 +124,10 @@ class Belief(NamedTuple):
     @classmethod
     def of(cls, counts: Counts, A: int) -> Belief:
         """What these counts say."""
-        shape, M = (-1, len(counts.starts), A), signals_of(counts)
-        signals = signal_means(counts, M).T.reshape(M, *counts.visits.reshape(shape).shape)
-        visits, moved = counts.visits.reshape(shape), counts.moves.reshape(shape)
-        return cls(counts, estimated(counts, A), signals, visits, moved, int(counts.starts.sum()))
+        found = estimated(counts, A)
+        visits, moved = (x.reshape(found.kernel.shape) for x in (counts.visits, counts.moves))
+        model = Known.of(found.kernel, found.mu)
+        return cls(counts, model, found.signals, visits, moved, int(counts.starts.sum()))
 
 
 class Decided(NamedTuple):
@@ -392,7 +390,7 @@ def proved(certifier: Certifier, counts: Counts, pi: FloatArray, sample: Interva
 
     Counts that contradict the declaration that the world is stationary prove nothing: the sample is left.
     """
-    if not counts.starts.any() or steps_differ(counts.parts, counts.part_moves):
+    if not counts.starts.any() or steps_warning(counts.parts, counts.part_moves):
         return sample
     certifier.look(counts)
     return certifier.prove(pi, sample)

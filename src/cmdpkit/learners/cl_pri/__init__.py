@@ -14,7 +14,7 @@ its own data. The whole of it, for K episodes with the bounds rho, of which k we
                 pi       <- the best plan for rho + min(owed, gain)
                 tries    <- until `freeze` K: visits up to which an action is worth trying beside pi
                 play pi; but wherever an action has fewer visits than `tries`, play that action
-    HAND OVER at hand_over K: the plan with the margin that is worth most (`estimate.errors.handed_over`)
+    HAND OVER at hand_over K: the plan with the margin that is worth most (`estimate.model.handed_over`)
     CERTIFY   from then on every other block plays the returned policy: betting intervals for its value and utilities
 
 Problems without a horizon have a class of their own, in `continuing`. A run of unknown length (*anytime*) goes through
@@ -30,9 +30,8 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.estimate.counts import Counts, new_counts, with_room_for_episodes
-from cmdpkit.estimate.errors import error_quantile, handed_over, spread
 from cmdpkit.estimate.intervals import Intervals, margin_for_certificate
-from cmdpkit.estimate.model import Model, best_plan, model_of
+from cmdpkit.estimate.model import Model, best_plan, error_quantile, handed_over, model_of, spread
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners import Spec, State
 from cmdpkit.learners._closed_loop import BLIND, BlockLearner, Ledger, Timetable, few_episodes

@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from cmdpkit.estimate.continuing import cautious_model, hopeful_model, with_patience
-from cmdpkit.estimate.errors import error_quantile, stationary_errors
 from cmdpkit.estimate.intervals import LEAST_BATCHES, Intervals, batch_intervals
+from cmdpkit.estimate.model import error_quantile, stationary_errors
 from cmdpkit.learners._closed_loop import LoopParams
 from cmdpkit.learners._continuing import ContinuingPlanner, Player, planned
 from cmdpkit.learners._note import Note

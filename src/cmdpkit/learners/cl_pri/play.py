@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.estimate.counts import Counts, count_episode
+from cmdpkit.estimate.counts import Counts, count_episode, mean_of
 from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show
 from cmdpkit.model.compiled import compiled
@@ -197,7 +197,7 @@ def _ahead(counts, optimism, h, cell):
     n = counts.visits[cell]
     first, second, i = 0.0, 0.0, M
     for m in range(M):
-        scratch[m] = counts.moments[cell, m] / n
+        scratch[m] = mean_of(counts, cell, m, 0)
         first += optimism.prices[m] * counts.moments[cell, m] / n
         for l in range(m + 1):
             twice = 1.0 if l == m else 2.0

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cmdpkit.estimate.errors import plan_errors, possible, spread, squared_errors
-from cmdpkit.estimate.model import Model, Plan, best_plan
+from cmdpkit.estimate.model import Model, Plan, best_plan, plan_errors, possible, spread, squared_errors
 from cmdpkit.exact.columns import Columns
 from cmdpkit.exact.sources import Horizon
 from cmdpkit.learners._closed_loop import Account, LoopParams, Timetable, owed
