@@ -52,7 +52,7 @@ STEP = {  # what becomes of a step's answer, and what the message must say
     "text": (lambda result: "done!", r"env\.step returned 'done!'"),
     "array": (lambda result: np.zeros(5), r"env\.step returned array"),
     "short": (lambda result: result[:4], "got 4 values"),
-    "long": (lambda result: (*result, 1), r"got 6 values; cmdpkit\.gym\.CostFromStep"),
+    "long": (lambda result: (*result, 1), "got 6 values; let a wrapper move the cost"),
     "half a state": (changed(0, 1.7), "the observation is 1.7, expected a whole number"),
     "text as a state": (changed(0, "1"), "the observation is '1', expected a whole number"),
     "truth as a state": (changed(0, True), "the observation is True, expected a whole number"),
@@ -67,7 +67,7 @@ STEP = {  # what becomes of a step's answer, and what the message must say
     "reward too large": (changed(1, 1 + 1e-6), r"the reward is 1\.000001, outside its range 0 \.\. 1"),
     "reward a text": (changed(1, "0.5"), "the reward is '0.5', expected a number"),
     "reward complex": (changed(1, 1j), "the reward is 1j, expected a number"),
-    "reward a vector": (changed(1, np.zeros(1)), r"reward is array\(\[0\.\]\), expected a number; .*CostFromReward"),
+    "reward a vector": (changed(1, np.zeros(1)), r"reward is array\(\[0\.\]\), expected a number; .*WithCost"),
     "reward an object": (changed(1, Unshowable()), "the reward is <Unshowable>"),
     "reward huge": (changed(1, 10**400), "the reward is 1000.*, expected a number"),
     "end as a text": (changed(2, "False"), "terminated is 'False', expected True or False"),
@@ -186,9 +186,17 @@ def test_a_reward_or_cost_beyond_its_range_by_rounding_counts_as_the_end_of_its_
         run(2e-9)
 
 
-@pytest.mark.parametrize("metadata", [None, "all", {"reward_range": "wide"}, {"reward_range": (None, 1)}])
-def test_metadata_that_says_nothing_usable_is_asked_for(metadata):
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        (None, "the range of the reward is not known: give it"),
+        ("all", "the range of the reward is not known: give it"),
+        ({"reward_range": "wide"}, "reward_range is 'wide', expected a pair"),
+        ({"reward_range": (None, 1)}, "reward_range is .*, expected a pair"),
+    ],
+)
+def test_metadata_that_says_nothing_usable_is_asked_for(metadata, said):
     env = Line()
     env.metadata = metadata
-    with pytest.raises(ck.CmdpkitError, match="the range of the reward is not known: give it"):
+    with pytest.raises(ck.CmdpkitError, match=said):
         ck.gym.GymWorld(env, FALLS, horizon=5)

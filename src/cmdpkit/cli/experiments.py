@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +12,7 @@ from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Force, Json, Tables, verb
+from cmdpkit.cli.shared import Force, Json, verb
 from cmdpkit.errors import CmdpkitError
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ def bench(
     out: Annotated[
         Path | None, Option(metavar="DIR", help="Keep the records here, not in the folder that the file names.")
     ] = None,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Run the experiment that a file describes.
@@ -79,9 +76,7 @@ def bench(
     study = done.study()
     shared.answer(
         as_json,
-        table,
         lambda: {"name": experiment.name, **done.to_dict(), "table": study.table(), "remarks": list(study.remarks())},
-        study.summary(),
         lambda: _outcome(experiment.name, done, study),
     )
     raise typer.Exit(1 if done.failed else 0)
@@ -112,15 +107,11 @@ Envs = Annotated[
     list[str] | None,
     Option("--env", metavar="NAME", help="Only this environment or problem; may be given several times."),
 ]
-Labels = Annotated[
-    list[str] | None,
-    Option("--label", metavar="NAME=TEXT", help="Rename an algorithm or problem; may be given several times."),
-]
+TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results.tables.joined` writes
 
 
 @verb(
     "show runs/quickstart",
-    "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
     "show runs/quickstart --grid --metric strong_violation --table latex",
     "show runs/quickstart --against cl-pri --ranks",
     "show runs/quickstart --sweep eta",
@@ -129,7 +120,6 @@ def show(
     folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
     algo: Algos = None,
     env: Envs = None,
-    label: Labels = None,
     grid: Annotated[bool, Option("--grid", help="One table of all problems x algorithms.")] = False,
     against: Annotated[
         str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
@@ -141,7 +131,7 @@ def show(
     metric: Annotated[
         str, Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
     ] = "strong_regret",
-    table: Tables = None,
+    table: Annotated[TableForm | None, Option(help="Print only the tables, as Markdown or LaTeX.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show tables of runs, as wide as the terminal.
@@ -150,9 +140,11 @@ def show(
     tables of one --metric instead.
     """
     from cmdpkit.results.study import study_text, tables_text
-    from cmdpkit.results.tables import Table
+    from cmdpkit.results.tables import Table, joined
 
-    study = _study(folder, algo, env, label)
+    if table is not None and as_json:
+        raise BadParameter("--json and --table cannot be combined; give one of the two")
+    study = _study(folder, algo, env)
     asked: dict[str, list[Table[Any]]] = {}
     if grid:
         asked["grid"] = [study.grid(metric)]
@@ -168,13 +160,10 @@ def show(
         found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
         return {**(found or {"table": study.table()}), "remarks": list(study.remarks())}
 
-    shared.answer(
-        as_json,
-        table,
-        data,
-        tables or study.summary(),
-        lambda: tables_text(study, tables) if tables else study_text(study),
-    )
+    if table is not None:
+        typer.echo(joined(tables or study.summary(), table), nl=False)
+    else:
+        shared.answer(as_json, data, lambda: tables_text(study, tables) if tables else study_text(study))
 
 
 @verb(
@@ -200,7 +189,6 @@ def report(
     force: Force = False,
     algo: Algos = None,
     env: Envs = None,
-    label: Labels = None,
     as_json: Json = False,
 ) -> None:
     """Show runs, or the best plan of a model, on one HTML page.
@@ -212,28 +200,19 @@ def report(
 
     folder = Path(target)
     if not folder.is_dir():
-        others = {"--algo": algo, "--env": env, "--label": label}
+        others = {"--algo": algo, "--env": env}
         _report_plan(target, out, today, force, as_json, [name for name, value in others.items() if value])
         return
     if today is not None:
         raise BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
     shared.refuse_existing(out, force)
-    study = _study(folder, algo, env, label)
+    study = _study(folder, algo, env)
     path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
     if as_json:
         counts = {"runs": len(study.records), "failures": len(study.failures)}
         shared.say_json({"report": str(path), **counts})
     else:
         typer.echo(f"{path}: {counted(len(study.records), 'run')}")
-
-
-@shared.app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-def reproduce() -> None:
-    """Refuse a verb of version 0.2 and name its replacement."""
-    raise CmdpkitError(
-        "`cmdpkit reproduce` was removed: in a clone of the repository, `make reproduce` runs the paper again, and "
-        "`make demo` a quick form of it"
-    )
 
 
 def _report_plan(
@@ -261,21 +240,8 @@ def _report_plan(
         typer.echo(f"wrote {written}")
 
 
-def _study(folder: Path, algo: list[str] | None, env: list[str] | None, label: list[str] | None) -> Study:
-    """The runs of a folder that were asked for, with the names that were given."""
+def _study(folder: Path, algo: list[str] | None, env: list[str] | None) -> Study:
+    """The runs of a folder that were asked for."""
     from cmdpkit.results.study import Study
 
-    study = Study.load(folder)
-    split = partial(_labelled, known=study.names if label else [])
-    labels = shared.pairs(label, "--label", "NAME=TEXT, such as cl-pri=CL-PRI", split)
-    return (study.with_labels(labels) if labels else study).only(algo or None, env or None)
-
-
-def _labelled(item: str, known: Sequence[str]) -> tuple[str, str]:
-    """The name and its label; names such as "triple-q (eta=2.0)" and labels such as "δ = 0.1" have a "=" too."""
-    ends = [i for i, letter in enumerate(item) if letter == "="]
-    end = next((i for i in reversed(ends) if item[:i] in known), ends[0] if ends else -1)
-    name, text = item[: max(end, 0)], item[end + 1 :]
-    if not name or not text:
-        raise ValueError(item)
-    return name, text
+    return Study.load(folder).only(algo or None, env or None)

@@ -10,7 +10,7 @@ import typer
 from typer import BadParameter, Option
 
 from cmdpkit.cli import shared
-from cmdpkit.cli.shared import Bounds, Json, Model, Renormalise, Tables, verb
+from cmdpkit.cli.shared import Bounds, Json, Model, verb
 
 
 class Noise(StrEnum):
@@ -27,16 +27,6 @@ def _algorithms(incomplete: str) -> list[str]:
     return [name for name in learners.names() if name.startswith(incomplete)]
 
 
-# How to give what `cmdpkit.running.request` reserves; the rest of it has no place on the command line.
-# fmt: off
-OPTIONS = {
-    **{name: f"--{name}" for name in (
-        "algo", "baseline", "bound", "episodes", "more", "noise", "out", "preset", "seeds", "steps", "stop", "threads"
-    )},
-    "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound", "checkpoint": "--out",
-    "env": "the argument MODEL", "model": "the argument MODEL",
-}
-# fmt: on
 Algorithm = Annotated[
     str,
     Option(
@@ -54,33 +44,13 @@ Episodes = Annotated[
 
 
 @verb("algos", "algos --json")
-def algos(table: Tables = None, as_json: Json = False) -> None:
+def algos(as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
     from cmdpkit.results import catalogue
 
     listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
-    found = catalogue.algorithm_table(listed)
-    shared.answer(as_json, table, found.data, [found], lambda: catalogue.algorithms(listed))
-
-
-@verb("compile", "compile --algo cl-pri --algo triple-q", name="compile")
-def compile_(
-    algo: Annotated[list[str] | None, Option(help="Only this algorithm; may be repeated. By default all.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Compile everything now, so that no later command has to.
-
-    For images of containers and for clusters: it takes a few minutes, once. The result is kept in the package, or in
-    NUMBA_CACHE_DIR.
-    """
-    from cmdpkit.running.learning import compile_all
-
-    done = compile_all(algo, lambda what: None if as_json else typer.echo(f"compiling: {what}", err=True))
-    if as_json:
-        shared.say_json({"compiled": done})
-    else:
-        typer.echo(f"{len(done)} small problems were run; what they needed is compiled and kept.")
+    shared.answer(as_json, catalogue.algorithm_table(listed).data, lambda: catalogue.algorithms(listed))
 
 
 @verb(
@@ -140,9 +110,7 @@ def learn(
         Path | None, Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
     ] = None,
     threads: Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")] = None,
-    renormalise: Renormalise = False,
     verbose: Annotated[bool, Option("--verbose", "-v", help="Show the learner's phases and internals.")] = False,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Learn a policy online, without knowing the model.
@@ -167,7 +135,6 @@ def learn(
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
             bounds=None if constraint is not None or horizon is not None else shared.bounds_of(bound),
-            renormalise=renormalise,
             noise=noise.value,
             baseline=None if baseline is None else read_policy(baseline),
             out=out,
@@ -175,8 +142,7 @@ def learn(
             progress=watch.report,
             **settings_of(setting),
         )
-    tables = [show.run_table(records, len(records))]
-    shared.answer(as_json, table, lambda: show.learned_data(records), tables, lambda: show.learned(records))
+    shared.answer(as_json, lambda: show.learned_data(records), lambda: show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.internals_text()}")
 
@@ -195,16 +161,8 @@ def _environment(model: str, constraint: list[str] | None, horizon: int | None, 
     """The environment to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
     if constraint is None and horizon is None:
         return model
-    from cmdpkit import envs
     from cmdpkit.running.gym.world import GymRecipe
 
-    if model.partition(":")[0] in envs.names():
-        option, instead = (
-            ("--constraint", "--bound NAME=VALUE") if constraint else ("--horizon", f"{model}:H={horizon}")
-        )
-        raise BadParameter(
-            f"it is for Gymnasium environments, and {model} is a model; give {instead}", param_hint=option
-        )
     limits = None if constraint is None else shared.constraints_of(constraint)
     return GymRecipe(model, constraints=limits, bounds=tuple(shared.bounds_of(bound).items()), horizon=horizon)
 
@@ -235,7 +193,4 @@ def _setting(item: str) -> tuple[str, Any]:
     name, value = (part.strip() for part in item.split("=", 1))
     if not name.isidentifier():
         raise ValueError(name)
-    if name in OPTIONS:
-        advice = f"is not a parameter of the algorithm; give {OPTIONS[name]} instead"
-        raise BadParameter(f"{name!r} {advice}", param_hint="--set")
     return name, plain_value(value)

@@ -5,7 +5,6 @@ Results go to stdout, errors to stderr. Nothing heavy is imported, so that ``--h
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from cmdpkit.model.constraints import Constraint
-    from cmdpkit.results.tables import Table
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound="Callable[..., Any]")
@@ -135,16 +133,7 @@ app = typer.Typer(
 
 
 # Choices of options. Names of other rooms are written again here, because these are not imported for --help.
-Method = StrEnum("Method", ["auto", "columns", "lp"])  # `cmdpkit.exact.solver.METHODS`
 PolicyFormat = StrEnum("PolicyFormat", ["csv", "npz", "py", "md", "json"])  # of policy files
-TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results.tables.joined` writes
-
-
-def one_form(context: typer.Context, value: Any) -> Any:
-    """Refuse --json together with --table, whichever of the two is read second."""
-    if value and (context.params.get("as_json") or context.params.get("table")):
-        raise BadParameter("--json and --table cannot be combined; give one of the two")
-    return value
 
 
 def _environments(incomplete: str) -> list[str]:
@@ -162,18 +151,9 @@ Model = Annotated[
         autocompletion=_environments,
     ),
 ]
-Json = Annotated[bool, Option("--json", help="Print JSON instead of text.", callback=one_form)]
-Tables = Annotated[
-    TableForm | None, Option("--table", help="Print only the tables, as Markdown or LaTeX.", callback=one_form)
-]
-Renormalise = Annotated[
-    bool, Option("--renormalise", help="Divide the probabilities in a model file by their sum, whatever it is.")
-]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Discount = Annotated[float | None, Option(help="Judge by discounted totals instead; all bounds must be per step.")]
 Average = Annotated[bool, Option("--average", help="Judge by long-run averages instead; all bounds must be per step.")]
-Threads = Annotated[
-    int | None, Option(min=1, help="How many threads to use for a large model with a horizon; all cores unless given.")
-]
 Force = Annotated[bool, Option("--force", help="Replace a file that exists.")]
 Bounds = Annotated[
     list[str] | None,
@@ -276,20 +256,6 @@ Plot = Annotated[
 ]
 
 
-def all_ranks() -> Any:
-    """The communicator of all ranks of mpiexec, after rank 0 has said which process each of them is."""
-    try:
-        from mpi4py import MPI
-    except ImportError as error:
-        raise CmdpkitError(f"--ranks needs MPI ({error}): pip install 'cmdpkit[mpi]'") from None
-    comm = MPI.COMM_WORLD
-    places = comm.gather(f"process {os.getpid()} on {MPI.Get_processor_name()}")
-    if comm.rank == 0:
-        listed = ", ".join(f"{i} is {place}" for i, place in enumerate(places or ()))
-        typer.echo(f"{comm.size} ranks: {listed}", err=True)
-    return comm
-
-
 def refuse_existing(path: Path | None, force: bool) -> None:
     """Refuse a file that exists already, before any work is done."""
     if path is not None and not force and path.exists():
@@ -375,25 +341,10 @@ def say_json(answer: Any) -> None:
     typer.echo(json_text(answer))
 
 
-def say_tables(tables: Sequence[Table[Any]], form: str) -> None:
-    """Print tables in a form for papers: "markdown" or "latex"."""
-    from cmdpkit.results.tables import joined
-
-    typer.echo(joined(tables, form), nl=False)
-
-
-def answer(
-    as_json: bool,
-    form: str | None,
-    data: Callable[[], Any],
-    tables: Sequence[Table[Any]],
-    text: Callable[[], RenderableType],
-) -> None:
-    """Print a result as JSON, as tables for papers, or as text, whichever was asked for."""
+def answer(as_json: bool, data: Callable[[], Any], text: Callable[[], RenderableType]) -> None:
+    """Print a result as JSON or as text, whichever was asked for."""
     if as_json:
         say_json(data())
-    elif form is not None:
-        say_tables(tables, form)
     else:
         say(text())
 

@@ -173,14 +173,6 @@ def draw_table(found: Simplified) -> Table[Decision]:
     ), tuple(found.stochastic_decisions()))  # fmt: skip
 
 
-def solution_tables(found: Solution | LargeSolution) -> list[Table[Any]]:
-    """The constraints; of a simple policy also how simple it is, what to do, and where it draws, if it does."""
-    if not isinstance(found, Simplified):
-        return [constraint_table(found)]
-    draws = [draw_table(found)] if found.after.draws else []
-    return [constraint_table(found), shape_table(found), rule_table(found), *draws]
-
-
 def _steps_of(phase: Phase) -> str | None:
     """The steps of a phase, from 1; None without a horizon."""
     if phase.first is None or phase.last is None:

@@ -199,7 +199,7 @@ def narrower_than(width: float) -> Callable[[Progress], bool]:
 # fmt: off
 RESERVED = frozenset({
     "algo", "baseline", "baseline_utility", "bound", "bounds", "checkpoint", "constraints", "env", "episodes",
-    "first_seed", "kind", "model", "more", "noise", "out", "preset", "progress", "readings", "renormalise", "seed",
+    "first_seed", "kind", "model", "more", "noise", "out", "preset", "progress", "readings", "seed",
     "seeds", "slack", "spec", "steps", "stop", "threads",
 })
 # fmt: on
