@@ -64,8 +64,8 @@ def line(p=0.5):
     return Line(p)
 
 
-def world(H=4):
-    return ck.gym.GymWorld(Line(0.5), [ck.at_most("falls", 1.0)], horizon=H)
+def world(H=4, p=0.5):
+    return ck.gym.GymWorld(Line(p), [ck.at_most("falls", 1.0)], horizon=H)
 
 
 def model(bound=1.9):
@@ -84,10 +84,8 @@ seeds = 2
 algorithms = ["my_learners:Mine", "dual-q"]
 
 [[environments]]
-model = "my_places:line"
+model = "my_places:world"
 params = {p = 0.25}
-horizon = 4
-constraints = [{name = "falls", sense = "at_most", bound = 0.5}]
 
 [[environments]]
 model = "my_places:model"
@@ -245,7 +243,7 @@ def edited_fingerprint(project):
 
 def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_bits(project):
     experiment = Experiment.load(project / "own.toml")
-    assert {r.env for r in experiment.runs()} == {"my_places:line:p=0.25", "my_places:model"}
+    assert {r.env for r in experiment.runs()} == {"my_places:world:p=0.25", "my_places:model"}
     here = run("bench", "own.toml", "--executor", "serial", "--out", "here", "--json")
     assert here.exit_code == 0, here.stdout + here.stderr
     one = Study.load("here")
@@ -258,7 +256,7 @@ def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_
     page = one.to_html(project / "report.html").read_text()
     assert "my_learners:Mine" in page and "fresh episodes" in page
     shown = run("bench", "own.toml", "--executor", "serial", "--out", "here").stdout
-    assert "realised" in shown and "my_places:line:p=0.25" in shown
+    assert "realised" in shown and "my_places:world:p=0.25" in shown
 
 
 def test_an_edited_learner_is_run_again_and_shown_apart(project):
@@ -294,18 +292,14 @@ def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(proj
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"constraints": [{"name": "falls", "bound": 1}]}, r"'bound': 1}, expected a table with the keys name"),
-        ({"constraints": [{"name": "f", "sense": "below", "bound": 1}]}, r"sense is 'below', expected 'at_least' or"),
-        ({"reward_range": [1.0]}, "reward_range"),
-        ({"bounds": {"falls": 2.0, "cost": 1}}, "unknown constraint 'cost'"),
-        ({"model": "my_places:model"}, r"(constraints|horizon): this is for Gymnasium environments"),
+        ({"horizon": 4}, "unknown key 'horizon'"),
+        ({"model": "my_places:line"}, 'constraints are missing: which bounds hold for info."cost".'),
+        ({"bounds": {"falls": 2.0}}, "my_places:world is no model: it has no bounds to change"),
     ],
 )
 def test_faults_of_a_users_environment_are_named(project, change, said):
-    fall = {"name": "falls", "sense": "at_most", "bound": 1}
-    table = {"model": "my_places:line", "horizon": 4, "constraints": [fall], **change}
     with pytest.raises(ck.CmdpkitError, match=said):
-        bench([table], ["triple-q"], episodes=5, seeds=1, executor="serial")
+        bench([{"model": "my_places:world", **change}], ["triple-q"], episodes=5, seeds=1, executor="serial")
 
 
 # -- what is measured without a model ----------------------------------------------------------------------------------

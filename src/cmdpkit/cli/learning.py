@@ -129,12 +129,12 @@ def learn(
         from cmdpkit.running.learning import learn_many
 
         records = learn_many(
-            _environment(model, constraint, horizon, bound),
+            _environment(model, constraint, horizon),
             algo,
             **_length(episodes, steps, stop, more),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
-            bounds=None if constraint is not None or horizon is not None else shared.bounds_of(bound),
+            bounds=shared.bounds_of(bound),
             noise=noise.value,
             baseline=None if baseline is None else read_policy(baseline),
             out=out,
@@ -157,14 +157,14 @@ def _length(episodes: str | None, steps: str | None, stop: str | None, more: str
     return {name: text if name == "stop" else whole(f"--{name}", text) for name, text in given.items()}
 
 
-def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str] | None) -> Any:
+def _environment(model: str, constraint: list[str] | None, horizon: int | None) -> Any:
     """The environment to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
     if constraint is None and horizon is None:
         return model
     from cmdpkit.running.gym.world import GymRecipe
 
     limits = None if constraint is None else shared.constraints_of(constraint)
-    return GymRecipe(model, constraints=limits, bounds=tuple(shared.bounds_of(bound).items()), horizon=horizon)
+    return GymRecipe(model, constraints=limits, horizon=horizon)
 
 
 def whole(option: str, text: str) -> int:

@@ -248,22 +248,22 @@ def world_of(
     ``env`` is a model, its name or its file, a Gymnasium environment, the name of a function that makes one of these
     ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
-    made, changed = build(env) if isinstance(env, str) else env, dict(bounds or {})
+    made = build(env) if isinstance(env, str) else env
     if isinstance(made, FunctionModel):
         raise CmdpkitError("learners act in models with arrays: give model.arrays(), if the model is small enough")
     if isinstance(made, CMDP):
         if constraints is not None:
             raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
-        return model_world(made.with_bounds(**changed), env if isinstance(env, str) else "model", noise, changed)
+        name = env if isinstance(env, str) else "model"
+        return model_world(made.with_bounds(**(bounds or {})), name, noise, bounds)
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a CMDP can be simulated with noise")
+    if bounds:
+        raise CmdpkitError("bounds are for models; give an environment's bounds in its constraints")
     from cmdpkit.running.gym.world import GymRecipe, GymWorld
 
     if isinstance(env, str):
-        limits = None if constraints is None else tuple(constraints)
-        return GymRecipe(env, constraints=limits, bounds=tuple(changed.items())).make(made)
-    if bounds:
-        raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
+        return GymRecipe(env, constraints=None if constraints is None else tuple(constraints)).make(made)
     if not isinstance(env, World | GymRecipe):
         return GymWorld(env, constraints)
     if constraints is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -21,9 +21,9 @@ from cmdpkit.model.constraints import Constraint, at_least, listed
 from cmdpkit.model.fits import check_fits
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
-from cmdpkit.model.validate import action_mask, index_of
+from cmdpkit.model.validate import action_mask
 from cmdpkit.records.code import code_digest
-from cmdpkit.running.gym.env import CMDPEnv, Numbers, Range, WithCost, cost_scales, reward_scale, steps
+from cmdpkit.running.gym.env import CMDPEnv, Numbers, WithCost, cost_scales, reward_scale, steps
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
 from cmdpkit.running.gym.periods import Periods
 from cmdpkit.running.worlds import World
@@ -278,11 +278,8 @@ class GymRecipe:
     source: str  # "package.module:function", with parameters after another colon, or a name that a package offers
     params: tuple[tuple[str, Any], ...] = ()  # further parameters of the function
     name: str = ""  # its name in records, by default the source
-    constraints: tuple[Constraint, ...] | None = None  # this and the last three fields are parameters of `GymWorld`
-    bounds: tuple[tuple[str, float], ...] = ()  # bounds that replace those of the constraints, by name
+    constraints: tuple[Constraint, ...] | None = None  # this and the next field are parameters of `GymWorld`
     horizon: int | None = None  # number of steps; the time limit of the environment if None
-    reward_range: Range | None = None  # smallest and largest reward of a step
-    cost_ranges: tuple[Range, ...] | None = None  # smallest and largest value of each cost
 
     def make(self, built: Any = None) -> GymWorld:
         """A new world; ``built`` is what the function returned, if it was called already."""
@@ -290,25 +287,19 @@ class GymRecipe:
             world = self._world(build(self.source, **dict(self.params)) if built is None else built)
         except CmdpkitError as error:
             raise CmdpkitError(f"{self.source}: {error}") from None
-        world.name, world.recipe, world.bounds = self.name or self.source, self, dict(self.bounds)
+        world.name, world.recipe = self.name or self.source, self
         code = code_digest(builder_of(self.source))
         world.fingerprint = hashlib.sha256(f"{world.fingerprint} {code}".encode()).hexdigest()
         return world
 
     def _world(self, built: Any) -> GymWorld:
         if isinstance(built, GymWorld):
-            given = [field.name for field in fields(self)[3:] if getattr(self, field.name)]
-            if given:
-                raise CmdpkitError(f"the function returns a GymWorld, which settles {', '.join(given)} itself")
+            if self.constraints is not None or self.horizon is not None:
+                raise CmdpkitError("the function returns a GymWorld, which settles constraints and horizon itself")
             return built
+        if isinstance(built, CMDP):
+            raise CmdpkitError("it is a model, which has constraints and a horizon of its own: change its bounds")
         if not isinstance(built, gymnasium.Env):
-            if isinstance(built, CMDP):
-                raise CmdpkitError("it is a model, which has constraints and a horizon of its own: change its bounds")
             kind = type(built).__name__
             raise CmdpkitError(f"the function returns a {kind}, expected a CMDP, a gymnasium.Env or a GymWorld")
-        options: Any = {name: getattr(self, name) for name in ("horizon", "reward_range", "cost_ranges")}
-        world, bounds = GymWorld(built, self.constraints, **options), dict(self.bounds)
-        for name in bounds:
-            index_of("constraint", [c.name for c in world.constraints], name)
-        changed = [replace(c, bound=bounds.get(c.name, c.bound)) for c in world.constraints]
-        return GymWorld(built, changed, **options) if bounds else world
+        return GymWorld(built, self.constraints, horizon=self.horizon)
