@@ -21,8 +21,8 @@ from cmdpkit.io import policies as policy_files
 from cmdpkit.results.showing import json_text
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "command-line.md"
-VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "bench", "show", "report",
-         "algos", "learn", "estimate", "evaluate", "compare", "simulate", "explain")  # fmt: skip
+VERBS = ("envs", "check", "solve", "tradeoff", "convert", "export", "algos", "learn",
+         "bench", "show", "report", "estimate", "evaluate", "compare", "simulate", "explain")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from cmdpkit.learners._note import Note
 from cmdpkit.records.record import Certificate
 from cmdpkit.results.run import _certified
 from cmdpkit.running.gym import GymWorld
-from cmdpkit.running.gym import periods as by_period
-from cmdpkit.running.gym.periods import PERIODS
+from cmdpkit.running.gym import world as by_period
+from cmdpkit.running.gym.world import PERIODS
 from cmdpkit.running.playing import account_of
 from cmdpkit.simulate.random import stream
 

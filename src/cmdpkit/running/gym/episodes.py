@@ -33,7 +33,6 @@ from cmdpkit.model.tolerances import OUT_OF_RANGE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import is_int
 from cmdpkit.running.gym.env import Numbers
-from cmdpkit.running.gym.periods import BLOCK
 from cmdpkit.simulate.random import Stream, uniform
 
 Converted = TypeVar("Converted")
@@ -128,7 +127,7 @@ def _strict(place: str, what: str, convert: Callable[[Any], Converted], x: Any, 
         raise RunFailed(f"{place}: {what} is {quoted(x)}, expected {rule}") from error
 
 
-EPISODES_PER_SEED = BLOCK  # episodes from one call of reset with a seed to the next
+EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the next
 FAILURES = (Exception, SystemExit)  # of an environment; one that exits must not end the program as if all was well
 MAX_EXCEPTION = 200  # characters of an exception of an environment that a message shows
 
