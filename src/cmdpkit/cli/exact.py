@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,13 +48,14 @@ def check(model: Model, discount: Discount = None, average: Average = False, as_
         found = ck.diagnose(cmdp, separation=False)
     if not as_json:  # at once: what follows may take a while
         shared.say(show.diagnosis(model, cmdp, found))
-    many = 0 if found.solution is None else looked_at(found.solution, MOST_SEPARATED)  # 0 where it would be slow
-    with Busy(f"separating {min(many, found.solution.used):,} actions") if many else nullcontext():
-        separated = separations(found.solution, MOST_SEPARATED) if many else None
+    optimum, separated = found.solution, None
+    if optimum is not None and (many := looked_at(optimum, MOST_SEPARATED)):  # 0 where it would be slow
+        with Busy(f"separating {min(many, optimum.used):,} actions"):
+            separated = separations(optimum, MOST_SEPARATED)
     if as_json:
         shared.say_json(show.diagnosis_data(model, cmdp, found, separated))
-    elif found.solution is not None:
-        shared.say(show.separation(found.solution, separated))
+    elif optimum is not None:
+        shared.say(show.separation(optimum, separated))
     if found.infeasible is not None:
         raise found.infeasible
 
@@ -135,6 +135,7 @@ def solve(
         cmdp = _loaded(model, discount, average, functions=True).with_bounds(**changed)
         by_functions = isinstance(cmdp, FunctionModel)
         others: dict[str, Any]
+        how: dict[str, Any]
         if by_functions:
             kind, others = "by functions", {"--bridge": bridge, "--one-class": one_class, "--simple": simple}
             others |= {"--save-policy (write a --controller)": save_policy}

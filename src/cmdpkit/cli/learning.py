@@ -84,8 +84,8 @@ def learn(
         str | None,
         Option(
             metavar="RULE",
-            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, gap=0.05 or gap=1%, or "
-            "a number of episodes (of steps without a horizon).",
+            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, gap=0.05 or gap=1%, or a number of "
+            "episodes (of steps without a horizon).",
         ),
     ] = None,
     more: Annotated[

@@ -41,15 +41,12 @@ class Verbs(TyperGroup):
     """The commands; an error in one of them is reported in one sentence."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line, and report a wrong command in the same words as any other error."""
+        """Run the command line, and report a wrong command like any other error."""
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
         except UsageError as error:
             help_is_asked_for = error.ctx is not None and error.format_message() == error.ctx.get_help()
-            said = error.format_message() if help_is_asked_for else f"error: {_in_our_words(error.format_message())}"
-            typer.echo(printable(said), err=True)
-            if getattr(error, "option_name", "") == "--constraint" and "--bound" in error.ctx.get_help():
-                typer.echo("a model has its constraints; --bound NAME=VALUE changes the bound of one", err=True)
+            typer.echo(printable(f"{'' if help_is_asked_for else 'error: '}{error.format_message()}"), err=True)
             if error.ctx is not None and not help_is_asked_for:
                 usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
                 typer.echo(f"usage: {usage}; `{error.ctx.command_path} -h` explains it", err=True)
@@ -75,34 +72,6 @@ class Verbs(TyperGroup):
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
         finally:
             IN_SHELL.reset(in_shell)
-
-
-PLAINER = {
-    "expected integer": "expected a whole number",
-    "expected number": "expected a number",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-}
-
-
-def _in_our_words(message: str) -> str:
-    """A message of typer about a wrong command, as our messages are.
-
-    >>> _in_our_words("Invalid value for '--seeds': Value error, 'x' is not a valid int.")
-    "--seeds: 'x' is not a valid int"
-    >>> _in_our_words("Invalid value for '--seeds': Input should be greater than or equal to 1")
-    '--seeds: expected at least 1'
-    >>> _in_our_words("No such command 'lern'. Did you mean 'learn'?")
-    "no such command 'lern'. Did you mean 'learn'?"
-    >>> _in_our_words("Invalid value for 'OUT': 'plan.txt' must end in .csv")
-    "OUT: 'plan.txt' must end in .csv"
-    """
-    text = re.sub(r"^Invalid value for '?(.+?)'?: (?:Value error, )?", r"\1: ", message).removesuffix(".")
-    text = re.sub(r"Input should be (?:a valid )?(.+?)(?:, unable to parse .*)?$", r"expected \1", text)
-    for theirs, ours in PLAINER.items():
-        text = text.replace(theirs, ours)
-    is_name = text.startswith("-") or text[:2].isupper()  # an option, or an argument such as MODEL
-    return text if is_name else text[:1].lower() + text[1:]
 
 
 @contextmanager

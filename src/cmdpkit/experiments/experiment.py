@@ -85,7 +85,7 @@ class ExperimentEnvironment:
                 world.close()
                 yield ExperimentProblem(name, world.criterion, world.fingerprint, {}, "none", recipe)
 
-    def _made(self, params: dict[str, Scalar], folder: Path) -> tuple[str, Any]:
+    def _made(self, params: dict[str, Any], folder: Path) -> tuple[str, Any]:
         """The name of the environment in records, and the environment: a CMDP, or the result of the user's function."""
         if isinstance(self.model, CMDP):
             if params:
@@ -205,9 +205,8 @@ class Experiment:
 
     def runs(self) -> list[Run]:
         """Every run, ordered by environment, algorithm, preset, parameters and seed, each as listed."""
-        self._check_size()
-        kinds = self._kinds()
         self._check_lengths()
+        kinds = self._kinds()
         runs = [
             run_of(
                 problem,

@@ -71,10 +71,9 @@ def learn(
         totals), which is one run of single steps. Regret and violation are then sums over steps.
     stop : instead of ``episodes`` or ``steps``, when to stop a run whose length is not fixed in advance: after a number
         of them, after a time ("60s", "10min", "2h"), when a function of the `Progress` returns True, or, with episodes,
-        when the certificate proves that every bound is met ("certified"), that every bound is met and the policy is
-        no further below the optimum than a number ("gap=0.05", or "gap=1%" of the range that values can have), or that
-        no interval is wider than a number ("width=0.1"). Such a run can be continued with `cmdpkit.continue_run`.
-        Algorithms that must know the length refuse it.
+        when the certificate proves that every bound is met ("certified"), or that every bound is met and the policy is
+        no further below the optimum than a number ("gap=0.05", or "gap=1%" of the range that values can have). Such a
+        run can be continued with `cmdpkit.continue_run`. Algorithms that must know the length refuse it.
     preset, params : choose the constants of the algorithm
     noise : with "bernoulli", rewards and utilities of a model are drawn as 0 or 1
     bounds : new bounds of a model, by the names of their constraints

@@ -234,7 +234,7 @@ class GymPlayer:
     def _reset(self, k: int) -> int:
         """Reset the environment for episode k, and return the first state."""
         block, i = divmod(k, EPISODES_PER_SEED)
-        seed: dict[str, int] = {}
+        seed: dict[str, Any] = {}
         if i == 0:
             words = np.random.SeedSequence([int(x) for x in self.root], spawn_key=(block,))
             seed = {"seed": int(words.generate_state(1)[0])}
