@@ -261,22 +261,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         grid(tmp_path / "file" / "runs")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (
-            lambda path: path.write_bytes(path.read_bytes()[:-20]),
-            ": not a complete npz file .*; delete it and run again",
-        ),
-        (lambda path: path.write_bytes(path.read_bytes()[:-9] + b"123456789"), ": not a complete npz file"),
-    ],
-)
-def test_a_damaged_record_is_named_and_kept(tmp_path, spoil, said):
+def test_a_damaged_record_is_named_and_kept(tmp_path):
     study = grid(tmp_path)
     path = tmp_path / f"{study.records[1].run.key}.record.npz"
-    spoil(path)
+    path.write_bytes(path.read_bytes()[:-20])
     spoiled = path.read_bytes()
-    with pytest.raises(ValueError, match=f"{path.name}{said}"):
+    with pytest.raises(ValueError, match=f"{path.name}: not a complete npz file .*; delete it and run again"):
         grid(tmp_path)
     assert path.read_bytes() == spoiled
     path.unlink()

@@ -29,7 +29,7 @@ from cmdpkit.model.constraints import Constraint, Scale
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.model.validate import Renamed, written_name
+from cmdpkit.model.validate import written_name
 from cmdpkit.records.code import Checkout
 
 if TYPE_CHECKING:
@@ -164,9 +164,6 @@ class RunRecord(Shown):
     evaluation: Evaluation | None = None  # estimated values of the policy in a world without a model
     saved: Mapping[str, Any] | None = field(default=None, repr=False)  # how an anytime run ended, for `continue_run`
     counted: Counted | None = field(default=None, repr=False)  # what a learner that counts has seen, for `belief`
-
-    explain = Renamed("internals_text")
-    explanation = Renamed("internals")
 
     def __post_init__(self) -> None:
         wrong = next(_impossible(self), None)
