@@ -205,8 +205,9 @@ class Experiment:
 
     def runs(self) -> list[Run]:
         """Every run, ordered by environment, algorithm, preset, parameters and seed, each as listed."""
-        self._check_lengths()
+        self._check_size()
         kinds = self._kinds()
+        self._check_lengths()
         runs = [
             run_of(
                 problem,
