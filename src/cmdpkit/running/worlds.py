@@ -249,21 +249,22 @@ def world_of(
     ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
     made = build(env) if isinstance(env, str) else env
-    if isinstance(made, FunctionModel):
-        raise CmdpkitError("learners act in models with arrays: give model.arrays(), if the model is small enough")
+    changed = dict(bounds or {})
+    if constraints is not None and isinstance(made, CMDP | FunctionModel):
+        raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
     if isinstance(made, CMDP):
-        if constraints is not None:
-            raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
-        name = env if isinstance(env, str) else "model"
-        return model_world(made.with_bounds(**(bounds or {})), name, noise, bounds)
+        return model_world(made.with_bounds(**changed), env if isinstance(env, str) else "model", noise, changed)
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a CMDP can be simulated with noise")
-    if bounds:
+    if bounds and not isinstance(made, FunctionModel):
         raise CmdpkitError("bounds are for models; give an environment's bounds in its constraints")
-    from cmdpkit.running.gym.world import GymRecipe, GymWorld
+    from cmdpkit.running.gym.world import GymRecipe, GymWorld, function_world
 
     if isinstance(env, str):
-        return GymRecipe(env, constraints=None if constraints is None else tuple(constraints)).make(made)
+        limits = None if constraints is None else tuple(constraints)
+        return GymRecipe(env, constraints=limits, bounds=tuple(changed.items())).make(made)
+    if isinstance(env, FunctionModel):
+        return function_world(env.with_bounds(**changed))
     if not isinstance(env, World | GymRecipe):
         return GymWorld(env, constraints)
     if constraints is not None:

@@ -31,11 +31,12 @@ from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, at_least, listed
 from cmdpkit.model.fits import check_fits
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import action_mask
 from cmdpkit.records.code import code_digest
-from cmdpkit.running.gym.env import CMDPEnv, Numbers, WithCost, cost_scales, reward_scale, steps
+from cmdpkit.running.gym.env import CMDPEnv, FunctionEnv, Numbers, WithCost, cost_scales, reward_scale, steps
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
 from cmdpkit.running.worlds import World
 from cmdpkit.simulate.meter import EPISODES, REALISED, Meter
@@ -263,6 +264,15 @@ class GymWorld(World):
         return model.reformulated(constraints=_over(model.H, asked))
 
 
+def function_world(model: FunctionModel) -> GymWorld:
+    """A model by functions as a world: it is simulated, and nothing is measured against its optimum."""
+    env = FunctionEnv(model)
+    world = GymWorld(env, model.constraints, allowed=env.allowed, stationary=True)
+    world.name, world.fingerprint = "model", env.digest
+    world.names = [model.state(s) for s in range(model.S)], model.action_names
+    return world
+
+
 def _over(H: int, constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     """Constraints on totals over H steps."""
     return tuple(c.over(float(H)) for c in constraints)
@@ -385,6 +395,7 @@ class GymRecipe:
     name: str = ""  # its name in records, by default the source
     constraints: tuple[Constraint, ...] | None = None  # this and the next field are parameters of `GymWorld`
     horizon: int | None = None  # number of steps; the time limit of the environment if None
+    bounds: tuple[tuple[str, float], ...] = ()  # new bounds of a model by functions, by name
 
     def make(self, built: Any = None) -> GymWorld:
         """A new world; ``built`` is what the function returned, if it was called already."""
@@ -392,7 +403,7 @@ class GymRecipe:
             world = self._world(build(self.source, **dict(self.params)) if built is None else built)
         except CmdpkitError as error:
             raise CmdpkitError(f"{self.source}: {error}") from None
-        world.name, world.recipe = self.name or self.source, self
+        world.name, world.recipe, world.bounds = self.name or self.source, self, dict(self.bounds)
         code = code_digest(builder_of(self.source))
         world.fingerprint = hashlib.sha256(f"{world.fingerprint} {code}".encode()).hexdigest()
         return world
@@ -402,6 +413,8 @@ class GymRecipe:
             if self.constraints is not None or self.horizon is not None:
                 raise CmdpkitError("the function returns a GymWorld, which settles constraints and horizon itself")
             return built
+        if isinstance(built, FunctionModel):
+            return function_world(built.with_bounds(**dict(self.bounds)))
         if isinstance(built, CMDP):
             raise CmdpkitError("it is a model, which has constraints and a horizon of its own: change its bounds")
         if not isinstance(built, gymnasium.Env):
