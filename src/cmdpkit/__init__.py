@@ -82,8 +82,8 @@ if TYPE_CHECKING:
     from cmdpkit.results.study import Study as Study
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress
-    from cmdpkit.running.importing import import_run as import_run
     from cmdpkit.running.learning import continue_run as continue_run
+    from cmdpkit.running.learning import import_run as import_run
     from cmdpkit.running.learning import learn as learn
     from cmdpkit.simulate.distribution import exact_distribution as exact_distribution
     from cmdpkit.simulate.distribution import simulate_policy as simulate_policy

@@ -26,8 +26,8 @@ IN_SHELL = ContextVar("in_shell", default=False)  # whether the reader works wit
 def remedy(python: str, shell: str) -> str:
     """What to do next, as the reader can do it: a call in Python, an option on the command line.
 
-    >>> remedy("renormalise=True", "--renormalise")
-    'renormalise=True'
+    >>> remedy("diagnosis.separation", "--json")
+    'diagnosis.separation'
     """
     return shell if IN_SHELL.get() else python
 

@@ -107,7 +107,7 @@ def test_where_compiled_code_cannot_be_kept_the_command_says_so_and_works(tmp_pa
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"HOME": os.devnull, "PYTHONPATH": str(package.parent), "TMPDIR": str(tmp_path / "tmp")}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
-    result = spawned("solve", "paper/synthetic", "--method", "lp", "--json", env=environment)  # has least to compile
+    result = spawned("solve", "paper/synthetic", "--json", env=environment)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["value"] == pytest.approx(1.5730628631)
     assert result.stderr.startswith("note: compiled code cannot be kept") and result.stderr.count("note:") == 1
@@ -116,7 +116,7 @@ def test_where_compiled_code_cannot_be_kept_the_command_says_so_and_works(tmp_pa
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes and signals of POSIX")
 def test_an_interrupt_ends_with_130_and_without_a_traceback() -> None:
-    command = [*COMMAND, "check", "random:S=60,H=15,A=4", "--separation"]
+    command = [*COMMAND, "check", "random:S=60,H=15,A=4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "is valid" in process.stdout.readline()  # the first part is out, the long one runs
@@ -163,7 +163,7 @@ def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
         ("sol", {"solve"}),
         ("solve paper/s", {"paper/synthetic"}),
         ("learn queue --algo opt-pess", {"opt-pess-lp", "opt-pess-primal-dual"}),
-        ("solve queue --table l", {"latex"}),
+        ("show runs --table l", {"latex"}),
         ("solve no-such-name", set()),
     ],
 )

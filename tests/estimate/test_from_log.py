@@ -158,7 +158,6 @@ def test_the_command_says_what_a_rule_would_have_brought(tmp_path):
     assert told["totals"][0]["low"] < true.v < told["totals"][0]["high"]
     assert told["totals"][1]["low"] < true.w[0] < told["totals"][1]["high"]
     assert "Estimated totals of the given policy" in CliRunner().invoke(app, arguments).stdout
-    assert "totals of the given policy" in CliRunner().invoke(app, [*arguments, "--table", "markdown"]).stdout
 
 
 # -- do steps behave alike? --------------------------------------------------------------------------------------------

@@ -368,11 +368,7 @@ def test_progress_messages_while_a_run_looks_for_a_proof():
     told = []
     ck.learn("paper/synthetic", "cl-pri", stop="gap=0.6", seed=3, progress=lambda at: told.append(outlook(at)))
     assert told[0] == "nothing is proved yet, goal 0.6"
-    assert re.fullmatch(
-        r"gap at most [0-9.]+, goal 0\.6(, bounds not proved yet)?; [0-9]+% of it for step [12], state [123], action "
-        r"[123] \(taken [0-9]+ times\)(; about [0-9,]+ more episodes)?",
-        told[-2],
-    )
+    assert re.fullmatch(r"gap at most [0-9.]+, goal 0\.6(, bounds not proved yet)?", told[-2])
 
 
 @pytest.mark.parametrize(("asked", "gap"), [("gap=0.05", (0.05, False)), ("gap = 1%", (0.01, True))])

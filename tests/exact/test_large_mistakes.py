@@ -182,7 +182,6 @@ def test_every_entry_names_the_place_of_an_index_outside_of_an_array(tmp_path):
         lambda: ck.check(model),
         lambda: ck.solve(model, folder=tmp_path / "kept"),
         lambda: ck.evaluate(model, policy),
-        lambda: ck.learn(model, "triple-q", episodes=10, seed=0),
     ]
     for use in entries:
         with pytest.raises(ck.CmdpkitError, match=f"collect fails in {LAST}: IndexError.*{LINE}"):

@@ -1,17 +1,9 @@
 """Compilation is shown while it goes on, is never counted as work, and can be done in advance."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
-import pytest
-from typer.testing import CliRunner
-
 import cmdpkit as ck
-from cmdpkit.cli import app
 from cmdpkit.exact.solver import Watch
 from cmdpkit.model import showing
 from cmdpkit.model.code_on_disk import parts_of
@@ -98,27 +90,3 @@ def test_without_a_terminal_a_note_says_once_that_something_is_compiled_for_long
     assert lines.added(now + 3.0) == ["compiling, first time only: later commands load it from disk"]
     assert lines.added(now + 4.0) == []
     assert lines.added(now + 11.0) == ["0:11, solve queue, compiling 1 of 1, (first time only)"]
-
-
-def test_an_unknown_algorithm_is_named():
-    done = CliRunner().invoke(app, ["compile", "--algo", "triple-p"])
-    assert done.exit_code == 1 and "did you mean 'triple-q'?" in done.stderr
-
-
-@pytest.mark.long
-def test_after_compile_no_command_compiles_anything(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-
-    def run(*words):
-        command = [sys.executable, "-m", "cmdpkit", *words, "--json"]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout)
-
-    def kept():
-        return {path.name for path in tmp_path.rglob("*.nbc")}
-
-    assert len(run("compile", "--algo", "triple-q")["compiled"]) == 6
-    before = kept()
-    assert len(before) > 15
-    for words in (("solve", "queue"), ("learn", "paper/grid", "--algo", "triple-q", "--episodes", "50")):
-        run(*words)
-    assert kept() == before

@@ -64,8 +64,8 @@ def line(p=0.5):
     return Line(p)
 
 
-def world(H=4):
-    return ck.gym.GymWorld(Line(0.5), [ck.at_most("falls", 1.0)], horizon=H)
+def world(H=4, p=0.5):
+    return ck.gym.GymWorld(Line(p), [ck.at_most("falls", 1.0)], horizon=H)
 
 
 def model(bound=1.9):
@@ -84,10 +84,8 @@ seeds = 2
 algorithms = ["my_learners:Mine", "dual-q"]
 
 [[environments]]
-model = "my_places:line"
+model = "my_places:world"
 params = {p = 0.25}
-horizon = 4
-constraints = [{name = "falls", sense = "at_most", bound = 0.5}]
 
 [[environments]]
 model = "my_places:model"
@@ -178,7 +176,7 @@ def test_packages_offer_learners_and_environments_by_entry_points(project, monke
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: offering\nVersion: 1.0\n")
     groups = {"cmdpkit.learners": ["mine = my_learners:Mine", "dual-q = my_learners:Mine"]}
-    groups["cmdpkit.envs"] = ["our/model = my_places:model", "our/line = my_places:line", "queue = my_places:model"]
+    groups["cmdpkit.envs"] = ["our/model = my_places:model", "our/line = my_places:world", "queue = my_places:model"]
     lines = [line for group, some in groups.items() for line in (f"[{group}]", *some)]
     (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(project))
@@ -186,8 +184,7 @@ def test_packages_offer_learners_and_environments_by_entry_points(project, monke
     try:
         assert envs.names()[-2:] == ["our/line", "our/model"], "ours hide theirs"
         assert ck.load("our/model:bound=1.7").constraints[0].bound == 1.7 and ck.load("queue").S > 3
-        line = {"model": "our/line:p=0.25", "horizon": 4, "constraints": sys.modules["my_places"].FALLS}
-        (record,) = bench([line], ["mine"], episodes=20, seeds=1, executor="serial").records
+        (record,) = bench(["our/line:p=0.25"], ["mine"], episodes=20, seeds=1, executor="serial").records
     finally:
         envs._offered.cache_clear()
     assert record.run.env == "our/line:p=0.25" and record.evaluation.value == 4.0
@@ -245,7 +242,7 @@ def edited_fingerprint(project):
 
 def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_bits(project):
     experiment = Experiment.load(project / "own.toml")
-    assert {r.env for r in experiment.runs()} == {"my_places:line:p=0.25", "my_places:model"}
+    assert {r.env for r in experiment.runs()} == {"my_places:world:p=0.25", "my_places:model"}
     here = run("bench", "own.toml", "--executor", "serial", "--out", "here", "--json")
     assert here.exit_code == 0, here.stdout + here.stderr
     one = Study.load("here")
@@ -258,7 +255,7 @@ def test_other_processes_run_a_users_learner_on_a_users_environment_to_the_same_
     page = one.to_html(project / "report.html").read_text()
     assert "my_learners:Mine" in page and "fresh episodes" in page
     shown = run("bench", "own.toml", "--executor", "serial", "--out", "here").stdout
-    assert "realised" in shown and "my_places:line:p=0.25" in shown
+    assert "realised" in shown and "my_places:world:p=0.25" in shown
 
 
 def test_an_edited_learner_is_run_again_and_shown_apart(project):
@@ -294,18 +291,14 @@ def test_every_run_has_an_environment_of_its_own_which_is_closed_in_the_end(proj
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"constraints": [{"name": "falls", "bound": 1}]}, r"'bound': 1}, expected a table with the keys name"),
-        ({"constraints": [{"name": "f", "sense": "below", "bound": 1}]}, r"sense is 'below', expected 'at_least' or"),
-        ({"reward_range": [1.0]}, "reward_range"),
-        ({"bounds": {"falls": 2.0, "cost": 1}}, "unknown constraint 'cost'"),
-        ({"model": "my_places:model"}, r"(constraints|horizon): this is for Gymnasium environments"),
+        ({"horizon": 4}, "unknown key 'horizon'"),
+        ({"model": "my_places:line"}, "my_places:line: the environment has no time limit: give a horizon, GymWorld"),
+        ({"bounds": {"falls": 2.0}}, "my_places:world is no model: it has no bounds to change"),
     ],
 )
 def test_faults_of_a_users_environment_are_named(project, change, said):
-    fall = {"name": "falls", "sense": "at_most", "bound": 1}
-    table = {"model": "my_places:line", "horizon": 4, "constraints": [fall], **change}
     with pytest.raises(ck.CmdpkitError, match=said):
-        bench([table], ["triple-q"], episodes=5, seeds=1, executor="serial")
+        bench([{"model": "my_places:world", **change}], ["triple-q"], episodes=5, seeds=1, executor="serial")
 
 
 # -- what is measured without a model ----------------------------------------------------------------------------------
@@ -360,7 +353,7 @@ def test_constraints_and_horizon_on_the_command_line_are_those_of_the_world(proj
     refused = run("learn", "my_places:line", "--constraint", "falls = 3")
     assert refused.exit_code == 2 and "NAME<=BOUND" in refused.stderr
     other = run("learn", "my_places:line", "--algo", "triple-q", *words, "--bound", "falls=0.25")
-    assert json.loads(other.stdout)["constraints"][0]["bound"] == 0.25
+    assert other.exit_code == 1 and "bounds are for models; give an environment's bounds in its" in other.stderr
 
 
 def test_a_notebook_may_hand_over_a_world_but_not_ask_for_another_of_it(project):

@@ -111,7 +111,7 @@ def log_file(text):
 
 
 def illegal_action():
-    env = ck.gym.to_gym(ck.load("queue"))
+    env = ck.load("queue").to_gym()
     env.reset(seed=0)
     env.step(5)
 

@@ -111,10 +111,7 @@ def test_certified_stops_with_the_first_certificate_that_says_so():
     assert before.certificate is None or before.certificate.safe != (True,)
 
 
-def test_a_width_and_a_function_stop_where_they_first_hold():
-    narrow = ck.learn("paper/synthetic", "cl-pri", stop="width=0.4", seed=3)
-    widths = [high - low for low, high in (narrow.certificate.value, *narrow.certificate.utilities)]
-    assert max(widths) <= 0.4
+def test_a_function_stops_where_it_first_holds():
     seen = []
 
     def enough(at):
@@ -136,7 +133,7 @@ def test_times_and_numbers_of_episodes_are_read(asked, seconds, episodes):
 
 
 @pytest.mark.parametrize(
-    "bad", ["soon", "", "0", "-5", "1.5", "0s", "width=0", "width=", "nan", "infs", 0, 2.5, True, None]
+    "bad", ["soon", "", "0", "-5", "1.5", "0s", "width=0.1", "gap=0", "nan", "infs", 0, 2.5, True, None]
 )
 def test_other_rules_are_refused_with_the_expected_form(bad):
     with pytest.raises(ck.CmdpkitError, match="stop"):

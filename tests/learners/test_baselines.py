@@ -6,7 +6,7 @@ import pytest
 from cmdpkit import CMDP, CmdpkitError, Learner, at_least, at_most, continue_run, envs, evaluate, learn, load, solve
 from cmdpkit.model.policy import Policy, one_hot
 from cmdpkit.operators.policies import decompose
-from cmdpkit.running.gym import GymWorld, to_gym
+from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.learning import learn_many
 from cmdpkit.running.request import known_safe, safest
 from cmdpkit.running.worlds import ModelWorld
@@ -21,8 +21,8 @@ def unconstrained(cmdp: CMDP, signal: np.ndarray) -> float:
 
 
 def without_model(cmdp: CMDP) -> GymWorld:
-    world = GymWorld(to_gym(cmdp))
-    world.cmdp = world.optimum = None
+    world = GymWorld(cmdp.to_gym())
+    world.cmdp = world.solution = None
     return world
 
 
@@ -56,7 +56,7 @@ def test_a_user_s_baseline_is_told_in_unit_scale_and_in_the_sense_of_a_utility()
 
 
 @pytest.mark.parametrize("algo", SAFE)
-@pytest.mark.parametrize("world", [ModelWorld, lambda cmdp: GymWorld(to_gym(cmdp)), without_model])
+@pytest.mark.parametrize("world", [ModelWorld, lambda cmdp: GymWorld(cmdp.to_gym()), without_model])
 def test_a_safe_algorithm_plays_the_policy_it_was_given_until_it_knows_better(algo, world):
     """With theory constants that is forever, so what is earned is the given policy's: 5 sigma, p < 1e-6 a case."""
     cmdp, K = envs.build("paper/synthetic"), 800
@@ -73,9 +73,9 @@ def test_a_safe_algorithm_plays_the_policy_it_was_given_until_it_knows_better(al
 @pytest.mark.parametrize("algo", TOLD)
 def test_an_environment_that_brings_its_model_needs_no_word_from_the_user(algo):
     cmdp = envs.build("paper/synthetic")
-    run = learn(GymWorld(to_gym(cmdp)), algo, episodes=30)
+    run = learn(GymWorld(cmdp.to_gym()), algo, episodes=30)
     assert "the policy farthest from all bounds" in run.notes[0]
-    found, direct = known_safe(GymWorld(to_gym(cmdp))), known_safe(ModelWorld(cmdp))
+    found, direct = known_safe(GymWorld(cmdp.to_gym())), known_safe(ModelWorld(cmdp))
     np.testing.assert_allclose(found.pi[:, :-1], direct.pi)
     assert found.slack == pytest.approx(direct.slack)
 

@@ -255,12 +255,12 @@ NO_ARRAY = {
     "names of states": "from_log(states)",
     "a name, not an array": """
         CMDP.action_index(name) CMDP.state_index(name) Policy.act(state) Policy.probabilities(state) explain(state)
-        gym.CostFromReward.step(action) gym.CostFromStep.step(action) gym.WithCost.step(action)""",
+        gym.WithCost.step(action)""",
     "a state or a mapping from states to probabilities": """
         CMDP.from_function(start) read_explicit(start) read_model(start)""",
     "a list of constraints, whose signals are tested with Constraint, at_least and at_most": """
         CMDP(constraints) CMDP.from_function(constraints) CMDP.reformulated(constraints) from_log(constraints)
-        gym.GymWorld(constraints) gym.Probe.world(constraints) learn(constraints) read_explicit(constraints)
+        gym.GymWorld(constraints) learn(constraints) read_explicit(constraints)
         read_model(constraints) testing.check_env(constraints)""",
     "options of a figure, among them its size in inches": """
         Estimate.plot(size) Policy.plot(size) Simplified.plot(options) Solution.plot(options)""",
@@ -269,7 +269,7 @@ NO_ARRAY = {
         bench(environments) execute(runs) import_run(policies) Study(failures) Study(records)
         Study.only(algos) Study.only(envs) read_explicit(rewards)""",
     "an environment": """
-        continue_run(env) gym.probe(env) gym.CostFromReward(env) gym.GymWorld(env) gym.WithCost(env) learn(env)""",
+        continue_run(env) gym.GymWorld(env) gym.WithCost(env) learn(env)""",
     "whole numbers that are written to a file": """
         Experiment(seeds) Run(readings) bench(seeds)""",
     "a policy, or for models by functions a solution or a function": """
@@ -281,7 +281,7 @@ NO_ARRAY = {
     "True or names": "CMDP(exact) CMDP.from_function(exact)",
     "a file or a data frame, whose kinds are tested with the readers": "read_model(path)",
     "options by name": """
-        Learner(params) Study.plot(options) gym.Probe.world(options) gym.CMDPEnv.reset(options)
+        Learner(params) Study.plot(options) gym.CMDPEnv.reset(options)
         gym.WithCost.reset(options) learners.Episodic(args) learners.Episodic(kwargs) learners.Learner(params)
         testing.Case(params) testing.check_env(options) testing.check_learner(params)""",
     "called by the package with its own arrays": """
@@ -294,7 +294,7 @@ NO_ARRAY = {
         learners.Episodic.end(states) learners.Learner.last(signals) learners.Learner.next(signals)
         learners.Returns(reward) learners.Returns(utilities) testing.Case.learner(allowed)""",
     "results, which the package makes": """
-        gym.Probe Certificate Infeasible LargeSolution NoPromise Promise RunRecord Simplified Solution Values""",
+        Certificate Infeasible LargeSolution NoPromise Promise RunRecord Simplified Solution Values""",
 }
 
 

@@ -273,30 +273,17 @@ def test_every_command_that_reads_a_model_tells_its_corrections_once(tmp_path):
         assert "note:" not in result.stdout
 
 
-def test_every_command_that_reads_a_model_can_renormalise(tmp_path):
+def test_convert_renormalises_and_every_command_that_reads_a_model_says_how(tmp_path):
     path = model_file(tmp_path, ["0.5", "0.4"])
     for command in commands(path, tmp_path):
         refused = run(*command)
         assert refused.exit_code == 1
-        assert "sum to 0.9, expected 1" in refused.stderr and "--renormalise" in refused.stderr
-        accepted = run(*command, "--renormalise")
-        assert accepted.exit_code == 0, accepted.output
+        assert "sum to 0.9, expected 1" in refused.stderr and "renormalise = true under [model]" in refused.stderr
+    accepted = run("convert", str(path), str(tmp_path / "out.npz"), "--renormalise")
+    assert accepted.exit_code == 0, accepted.output
     assert ck.read_model(tmp_path / "out.npz").P[0, 0, 0].tolist() == [0.5 / 0.9, 0.4 / 0.9]
 
 
-def test_an_environment_has_nothing_to_renormalise():
-    result = run("solve", "queue", "--renormalise")
+def test_an_environment_has_nothing_to_renormalise(tmp_path):
+    result = run("convert", "queue", str(tmp_path / "out.npz"), "--renormalise")
     assert result.exit_code == 1 and "'queue' is not a file: renormalise is for model files" in result.stderr
-
-
-def test_an_experiment_can_renormalise_its_model_files(tmp_path):
-    model_file(tmp_path, ["0.5", "0.4"])
-    asked = {"name": "x", "algorithms": ["triple-q"], "episodes": 10, "seeds": 1}
-    described = {**asked, "environments": [{"model": "model.csv", "renormalise": True}]}
-    (problem,) = ck.Experiment.of(described, "x", tmp_path).problems
-    assert problem.name == "model.csv"
-    assert problem.world.P[0, 0, 0].tolist() == [0.5 / 0.9, 0.4 / 0.9]
-    with pytest.raises(ck.CmdpkitError, match=r"sum to 0\.9,"):
-        _ = ck.Experiment.of({**asked, "environments": ["model.csv"]}, "x", tmp_path).problems
-    with pytest.raises(ck.CmdpkitError, match="renormalise is for model files"):
-        _ = ck.Experiment.of({**asked, "environments": [{"model": "queue", "renormalise": True}]}, "x").problems

@@ -103,6 +103,19 @@ def test_a_learner_that_cannot_describe_itself_loses_the_description_and_not_the
     assert difference(load_record(tmp_path, record.run.key), record) is None
 
 
+def test_the_old_names_with_explain_are_refused_with_the_new_ones():
+    record = ck.learn("paper/synthetic", "triple-q", episodes=5)
+    learner = TripleQ(ck.learners.Spec.of(ck.load("paper/synthetic"), K=5))
+    renamed = {
+        ("explain", record): "internals_text",
+        ("explanation", record): "internals",
+        ("explain", learner): "internals",
+    }
+    for (old, thing), new in renamed.items():
+        with pytest.raises(AttributeError, match=rf"\.{old} is now called {new}$"):
+            getattr(thing, old)
+
+
 class Breaks(Line):
     """A line that fails after a number of episodes, as a simulator may that leaks memory."""
 

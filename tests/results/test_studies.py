@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.cli.experiments import _labelled
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.results.groups import parameters_of
 from cmdpkit.results.report import render
@@ -321,32 +320,17 @@ def test_show_prints_what_the_study_has(many, tmp_path):
 
     loaded = ck.Study.load(tmp_path)
     assert json.loads(shown("--json").stdout)["table"] == loaded.table()
-    options = ["--algo", "a", "--algo", "b", "--grid", "--against", "b", "--ranks", "--label", "a=Alpha"]
+    options = ["--algo", "a", "--algo", "b", "--grid", "--against", "b", "--ranks"]
     found = json.loads(shown(*options, "--json").stdout)
-    two = loaded.with_labels({"a": "Alpha"}).only(algos=["a", "b"])
+    two = loaded.only(algos=["a", "b"])
     assert found["grid"] == two.grid().data()
     assert found["comparison"] == [row for table in two.comparison("b", "strong_regret", None) for row in table.data()]
     assert found["ranks"] == two.ranks().data()
     text = shown(*options).stdout
-    assert "Alpha" in text and "12 ± 5" in text and "p (Holm)" in text
+    assert "12 ± 5" in text and "p (Holm)" in text
     assert shown("--grid", "--table", "latex").stdout == loaded.grid().to_latex()
     assert shown().stdout.startswith("Study of 15 runs")
     refused = shown("--grid", "--metric", "speed")
     assert refused.exit_code == 1 and "no run has the metric 'speed'" in refused.stderr
-    assert "is not NAME=TEXT" in shown("--label", "a").stderr
-    page = CliRunner().invoke(app, ["report", str(tmp_path), "--algo", "c", "--label", "c=Gamma"])
-    assert page.exit_code == 0 and "Gamma" in (tmp_path / "report.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("given", "name", "text"),
-    [
-        ("a=Alpha", "a", "Alpha"),
-        ("a=δ = 0.1", "a", "δ = 0.1"),
-        ("a (eta=2.0)=Alpha", "a (eta=2.0)", "Alpha"),
-        ("a (eta=2.0)=Alpha = 2", "a (eta=2.0)", "Alpha = 2"),
-        ("unknown=x=y", "unknown", "x=y"),
-    ],
-)
-def test_a_label_may_hold_an_equals_sign_and_so_may_the_name(given, name, text):
-    assert _labelled(given, ["a", "a (eta=2.0)", "queue"]) == (name, text)
+    page = CliRunner().invoke(app, ["report", str(tmp_path), "--algo", "c"])
+    assert page.exit_code == 0 and "15 runs" not in page.stdout and (tmp_path / "report.html").exists()

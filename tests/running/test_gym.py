@@ -3,14 +3,13 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env
 
 import cmdpkit as ck
 from cmdpkit import envs
 from cmdpkit.envs.gym import GymTable
-from cmdpkit.running.gym import CostFromReward, CostFromStep, WithCost, make_env, to_gym
-from gym_line import SixValues, Vector
+from cmdpkit.running.gym import WithCost, make_env
 from instances import synthetic
 
 EPISODIC = [name for name in envs.names() if envs.build(name).criterion.has_horizon]
@@ -66,12 +65,12 @@ def two_bounds(stationary: bool = False) -> ck.CMDP:
 
 @pytest.mark.parametrize("cmdp", [*EPISODIC, "noisy"])
 def test_every_model_passes_gymnasiums_own_checks_without_a_warning(cmdp):
-    check_env(to_gym(two_bounds(), noise="bernoulli") if cmdp == "noisy" else to_gym(envs.build(cmdp)))
+    check_env(two_bounds().to_gym(noise="bernoulli") if cmdp == "noisy" else envs.build(cmdp).to_gym())
 
 
 def test_the_step_is_observed_on_request():
-    env = to_gym(two_bounds(), observe_step=True)
-    plain = to_gym(two_bounds())
+    env = two_bounds().to_gym(observe_step=True)
+    plain = two_bounds().to_gym()
     check_env(env)
     assert env.observation_space.nvec.tolist() == [5, 3]
     seen, same = [env.reset(seed=3)[0]], [plain.reset(seed=3)[0]]
@@ -88,7 +87,7 @@ def test_episodes_have_the_models_values_and_occupancy(noise, stationary):
     pi = np.where(cmdp.actions, [0.3, 0.7], 0.0)
     policy = ck.Policy.of(cmdp, pi / pi.sum(axis=-1, keepdims=True))
     n = 1000
-    totals, visits = played(to_gym(cmdp, noise), policy.pi, n, seed=11)
+    totals, visits = played(cmdp.to_gym(noise), policy.pi, n, seed=11)
     values = ck.evaluate(cmdp, policy)
     assert_mean(totals, np.array([values.v, *values.w]))
     reach = ck.occupancy(cmdp, policy).sum(axis=-1)
@@ -97,7 +96,7 @@ def test_episodes_have_the_models_values_and_occupancy(noise, stationary):
 
 def test_without_noise_signals_are_the_models_in_the_users_units_and_order():
     cmdp = two_bounds()
-    env = to_gym(cmdp)
+    env = cmdp.to_gym()
     for seed in range(20):
         s, _ = env.reset(seed=seed)
         for h in range(cmdp.H):
@@ -109,7 +108,7 @@ def test_without_noise_signals_are_the_models_in_the_users_units_and_order():
 
 def test_with_noise_a_signal_is_one_of_two_values():
     cmdp = synthetic()
-    env = to_gym(cmdp, noise="bernoulli")
+    env = cmdp.to_gym(noise="bernoulli")
     seen = set()
     for seed in range(200):
         env.reset(seed=seed)
@@ -120,7 +119,7 @@ def test_with_noise_a_signal_is_one_of_two_values():
 
 
 def test_an_episode_is_truncated_after_h_steps_never_terminated_and_begins_with_reset():
-    env = to_gym(two_bounds())
+    env = two_bounds().to_gym()
     _, info = env.reset(seed=1)
     assert info["step"] == 0 and "cost" not in info
     ends = [env.step(1)[2:] for _ in range(4)]
@@ -130,13 +129,13 @@ def test_an_episode_is_truncated_after_h_steps_never_terminated_and_begins_with_
         (False, False, 3),
         (False, True, 4),
     ]
-    for over in (env, to_gym(two_bounds())):
+    for over in (env, two_bounds().to_gym()):
         with pytest.raises(ValueError, match=r"there is no episode: call reset\(\) first"):
             over.step(1)
 
 
 def test_an_action_that_does_not_exist_is_named_with_step_and_state():
-    env = to_gym(two_bounds())
+    env = two_bounds().to_gym()
     s = None
     for seed in range(50):
         s, info = env.reset(seed=seed)
@@ -151,11 +150,11 @@ def test_an_action_that_does_not_exist_is_named_with_step_and_state():
 
 def test_an_unknown_noise_is_refused():
     with pytest.raises(ValueError, match="noise is 'normal', expected 'none' or 'bernoulli'"):
-        to_gym(two_bounds(), noise="normal")
+        two_bounds().to_gym(noise="normal")
 
 
 def test_spaces_are_discrete_and_samples_are_actions_that_exist():
-    env = to_gym(envs.build("paper/grid"))
+    env = envs.build("paper/grid").to_gym()
     assert env.observation_space == Discrete(25) and env.action_space == Discrete(5)
     env.action_space.seed(3)
     taken = set()
@@ -174,7 +173,7 @@ def test_spaces_are_discrete_and_samples_are_actions_that_exist():
 
 def test_the_seed_decides_everything():
     def trace(seed):
-        env = to_gym(two_bounds(), noise="bernoulli")
+        env = two_bounds().to_gym(noise="bernoulli")
         out = []
         for k in range(5):
             out.append(env.reset(seed=seed if k == 0 else None)[0])
@@ -281,30 +280,6 @@ def test_only_gymnasiums_environments_are_made():
 # -- other conventions -------------------------------------------------------------------------------------------------
 
 
-def steps_of(env):
-    env.reset(seed=4)
-    out = [env.step(1) for _ in range(4)]
-    return [
-        (obs, float(reward), t, u, info["step"], np.ravel(info["cost"]).tolist()) for obs, reward, t, u, info in out
-    ]
-
-
-@pytest.mark.parametrize("adapted", [lambda env: CostFromStep(SixValues(env)), lambda env: CostFromReward(Vector(env))])
-def test_an_adapter_brings_back_what_a_convention_has_moved(adapted):
-    assert steps_of(adapted(to_gym(two_bounds()))) == steps_of(to_gym(two_bounds()))
-
-
-def test_a_vector_rewards_limits_become_ranges():
-    class Declares(gymnasium.Env):
-        observation_space, action_space = Discrete(2), Discrete(2)
-        reward_space = Box(np.array([-1.0, 0.0, 0.0]), np.array([2.0, 1.0, 4.0]), dtype=float)
-
-    env = CostFromReward(Declares())
-    assert env.metadata["reward_range"] == (-1.0, 2.0) and env.metadata["cost_ranges"] == [(0.0, 1.0), (0.0, 4.0)]
-    Declares.reward_space = Box(-np.inf, np.inf, (3,))
-    assert "reward_range" not in CostFromReward(Declares()).metadata
-
-
 def test_a_cost_is_given_to_a_step_by_where_it_came_from_and_went():
     calls = []
 
@@ -312,7 +287,7 @@ def test_a_cost_is_given_to_a_step_by_where_it_came_from_and_went():
         calls.append((s, a, s_next, reward))
         return -reward, 2.0
 
-    env = WithCost(to_gym(two_bounds()), outcome)
+    env = WithCost(two_bounds().to_gym(), outcome)
     s0, _ = env.reset(seed=1)
     s1, reward, _, _, info = env.step(1)
     s2, *_ = env.step(1)

@@ -52,7 +52,6 @@ STEP = {  # what becomes of a step's answer, and what the message must say
     "text": (lambda result: "done!", r"env\.step returned 'done!'"),
     "array": (lambda result: np.zeros(5), r"env\.step returned array"),
     "short": (lambda result: result[:4], "got 4 values"),
-    "long": (lambda result: (*result, 1), r"got 6 values; cmdpkit\.gym\.CostFromStep"),
     "half a state": (changed(0, 1.7), "the observation is 1.7, expected a whole number"),
     "text as a state": (changed(0, "1"), "the observation is '1', expected a whole number"),
     "truth as a state": (changed(0, True), "the observation is True, expected a whole number"),
@@ -62,12 +61,9 @@ STEP = {  # what becomes of a step's answer, and what the message must say
     "unshowable state": (changed(0, Unshowable()), "the observation is <Unshowable>"),
     "state far out": (changed(0, 10**30), "observation 10+ is not in the observation space"),
     "negative state": (changed(0, -1), "observation -1 is not in the observation space"),
-    "reward nan": (changed(1, np.nan), r"the reward is nan, outside its range"),
     "reward infinite": (changed(1, -np.inf), r"the reward is -inf, outside its range"),
     "reward too large": (changed(1, 1 + 1e-6), r"the reward is 1\.000001, outside its range 0 \.\. 1"),
-    "reward a text": (changed(1, "0.5"), "the reward is '0.5', expected a number"),
     "reward complex": (changed(1, 1j), "the reward is 1j, expected a number"),
-    "reward a vector": (changed(1, np.zeros(1)), r"reward is array\(\[0\.\]\), expected a number; .*CostFromReward"),
     "reward an object": (changed(1, Unshowable()), "the reward is <Unshowable>"),
     "reward huge": (changed(1, 10**400), "the reward is 1000.*, expected a number"),
     "end as a text": (changed(2, "False"), "terminated is 'False', expected True or False"),
@@ -78,7 +74,6 @@ STEP = {  # what becomes of a step's answer, and what the message must say
     "no cost": (info({}), 'info has no "cost" for 1 constraints'),
     "cost nan": (info({"cost": np.nan}), "the cost 'falls' is nan, outside its range"),
     "cost a text": (info({"cost": "1"}), r"info\[\"cost\"\] is '1', expected a number"),
-    "two costs": (info({"cost": [0.0, 0.0]}), r"info\[\"cost\"\] is \[0\.0, 0\.0\], expected a number"),
     "cost too large": (info({"cost": 2}), "the cost 'falls' is 2.0, outside its range 0 .. 1"),
 }
 RESET = {
@@ -186,9 +181,17 @@ def test_a_reward_or_cost_beyond_its_range_by_rounding_counts_as_the_end_of_its_
         run(2e-9)
 
 
-@pytest.mark.parametrize("metadata", [None, "all", {"reward_range": "wide"}, {"reward_range": (None, 1)}])
-def test_metadata_that_says_nothing_usable_is_asked_for(metadata):
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        (None, "the range of the reward is not known: give it"),
+        ("all", "the range of the reward is not known: give it"),
+        ({"reward_range": "wide"}, "reward_range is 'wide', expected a pair"),
+        ({"reward_range": (None, 1)}, "reward_range is .*, expected a pair"),
+    ],
+)
+def test_metadata_that_says_nothing_usable_is_asked_for(metadata, said):
     env = Line()
     env.metadata = metadata
-    with pytest.raises(ck.CmdpkitError, match="the range of the reward is not known: give it"):
+    with pytest.raises(ck.CmdpkitError, match=said):
         ck.gym.GymWorld(env, FALLS, horizon=5)

@@ -8,12 +8,12 @@ from gymnasium.spaces import Discrete
 import cmdpkit as ck
 from cmdpkit.errors import RunFailed
 from cmdpkit.learners import load, names_for
-from cmdpkit.running.gym import CostFromReward, CostFromStep, GymWorld, make_env, to_gym
+from cmdpkit.running.gym import GymWorld, WithCost, make_env
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED
 from cmdpkit.running.learning import learn
 from cmdpkit.running.worlds import ModelWorld
 from cmdpkit.simulate.random import stream
-from gym_line import FALLS, Line, Recorder, SixValues, Vector, Watched, WatchedByStep, lake, told
+from gym_line import FALLS, Line, Recorder, Vector, Watched, WatchedByStep, lake, told
 
 pytestmark = pytest.mark.usefixtures("short_evaluation")
 
@@ -44,8 +44,9 @@ DRIVEN = [x for x in names_for("horizon") if not load(x).needs]
 def test_on_a_deterministic_model_both_loops_learn_the_same_bits(name, params):
     """The environment of cliff-walking ends early, the model goes on in the goal: that must make no difference."""
     cmdp = ck.load(name)
-    env = make_env(name) if name.startswith("gym/") else to_gym(cmdp)
+    env = make_env(name) if name.startswith("gym/") else cmdp.to_gym()
     worlds = ModelWorld(cmdp), GymWorld(env)
+    worlds[0].begin()
     learners = [load("triple-q")(world.spec(2000), **params) for world in worlds]
     streams = [stream(3), stream(3)]
     for n in (1, 6, 93, 900):
@@ -276,76 +277,7 @@ def test_an_environment_that_does_not_repeat_itself_is_found_out():
 # -- other conventions -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("adapted", [lambda env: CostFromStep(SixValues(env)), lambda env: CostFromReward(Vector(env))])
-def test_adapted_environments_are_learned_alike(adapted):
+def test_a_vector_as_reward_is_split_into_reward_and_cost():
     plain = learn(lake(), "triple-q", constraints=FALLS, episodes=100, seed=2)
-    same(plain, learn(adapted(lake()), "triple-q", constraints=FALLS, episodes=100, seed=2))
-
-
-# -- what has to be declared, found out by playing ---------------------------------------------------------------------
-
-
-class Stairs(gymnasium.Env):
-    """Ten steps down, each with a reward of -2.5 and two costs that grow from step to step."""
-
-    observation_space, action_space = gymnasium.spaces.Discrete(12, start=3), gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.s = 0
-        return 3, {}
-
-    def step(self, action):
-        self.s += 1
-        costs = np.array([0.03 * self.s, -float(self.s)])
-        return 3 + self.s, -2.5, self.s == 10, False, {"costs": costs, "cost": float(costs.sum())}
-
-
-def test_a_probe_proposes_what_the_first_run_needs():
-    with pytest.raises(ck.CmdpkitError, match=r"no time limit.*cmdpkit\.gym\.probe\(env\) proposes one"):
-        GymWorld(Stairs(), [])
-    with pytest.raises(ck.CmdpkitError, match=r"range of the reward.*cmdpkit\.gym\.probe\(env\) proposes one"):
-        GymWorld(Stairs(), [], horizon=10)
-    found = ck.gym.probe(Stairs(), episodes=7)
-    assert (found.episodes, found.steps, found.seen, found.states, set(found.lengths)) == (7, 70, 11, 12, {10})
-    assert (found.horizon, found.reward_range) == (10, (-5.0, 0.0))
-    assert found.costs == ((0.03, pytest.approx(0.3)), (-10.0, -1.0)) and found.cost_ranges == ((0, 0.5), (-10.0, 0))
-    bounds = [ck.at_most("mud", 2.0), ck.at_least("height", -40.0)]
-    run = ck.learn(found.world(bounds), "triple-q", episodes=30, seed=1)
-    assert run.run.episodes == 30 and run.final("realised_reward") == pytest.approx(-25.0 * 30)
-    assert run.final("realised_utility").tolist() == pytest.approx([30 * 1.65, -30 * 55.0])  # of costs, not of cost
-    text = str(found)
-    assert "reward_range=(-5, 0), cost_ranges=[(0, 0.5), (-10, 0)]" in text
-    assert "States that were not met: 1 of 12" in text
-    with pytest.raises(ck.CmdpkitError, match="1 constraints are given, but info has 2 costs"):
-        found.world(bounds[:1])
-
-
-def test_a_probe_takes_what_the_environment_declares_and_says_what_it_cannot_know():
-    env = make_env("gym/frozen-lake")
-    found = ck.gym.probe(env, episodes=30)
-    assert found.horizon == env.cmdp.H and found.cost_ranges == (tuple(env.metadata["cost_ranges"][0]),)
-    endless = ck.gym.probe(gymnasium.make("CliffWalking-v1"), episodes=3, longest=20)
-    assert endless.unfinished == 3 and endless.horizon == 20 and "3 of 3 episodes had not ended" in str(endless)
-    assert 'info has no "cost"' in str(endless)
-    nothing = ck.gym.probe(Line(rewards=(0.0,) * 3), episodes=5)
-    assert nothing.reward_range == (0.0, 1.0)
-    assert "The reward was 0 at every step, so its range is a guess" in str(nothing)
-    again, other = ck.gym.probe(env, episodes=30), ck.gym.probe(env, episodes=30, seed=1)
-    assert again.lengths == found.lengths != other.lengths
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ((1.5, 0.0, False, False, {}), r"episode 1, step 1: the observation is 1\.5, expected a whole number"),
-        ((4, "a", False, False, {}), "episode 1, step 1: the reward is 'a', expected a number"),
-        ((4, float("nan"), False, False, {}), r"episode 1, step 1: reward and costs are \[nan\], expected finite"),
-        ((4, 0.0, 0.0, False, False, {}), "got 6 values; cmdpkit.gym.CostFromStep takes the cost out of six"),
-    ],
-)
-def test_a_probe_says_which_answer_is_wrong(answer, said):
-    env = Stairs()
-    env.step = lambda action: answer
-    with pytest.raises(ck.CmdpkitError, match=said):
-        ck.gym.probe(env, episodes=1)
+    split = WithCost(Vector(lake()), lambda s, a, s_next, rewards: (rewards[0], rewards[1:]))
+    same(plain, learn(split, "triple-q", constraints=FALLS, episodes=100, seed=2))

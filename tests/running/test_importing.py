@@ -66,13 +66,13 @@ def test_a_run_on_an_infeasible_problem_has_no_optimum_and_no_regret():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "nothing was played"),
-        ({"policies": [(0, WORK)]}, "policies entry 1 was played for 0 episodes"),
-        ({"policies": [WORK]}, r"policies entry 1 is .*expected a pair"),
+        ({}, r"^give policies=.*the last policy=.*here these are none"),
+        ({"policies": [(0, WORK)]}, r"policies is .*expected pairs \(number of episodes, Policy\)"),
+        ({"policies": [WORK]}, r"policies is .*expected pairs"),
         ({"returns": [[1.0]], "policy": WORK}, r"returns has shape \(1, 1\), expected \(episodes, 2\)"),
-        ({"returns": [[1.0, np.nan]], "policy": WORK}, r"returns\[0, 1\] is nan"),
-        ({"returns": [[1.0, 1.0]]}, "policy is missing"),
-        ({"returns": [[1.0, 1.0]], "policies": [(3, WORK)]}, "returns has 1 episodes, but the policies .* for 3"),
+        ({"returns": [[1.0, np.nan]], "policy": WORK}, r"returns has shape \(1, 2\), .*all finite"),
+        ({"returns": [[1.0, 1.0]]}, "the last policy="),
+        ({"returns": [[1.0, 1.0]], "policies": [(3, WORK)]}, r"same number of episodes; here these are \[1, 3\]"),
     ],
 )
 def test_what_cannot_be_a_run_is_refused(given, said):

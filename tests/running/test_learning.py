@@ -40,6 +40,7 @@ def test_curves_are_read_exactly_at_the_episodes_that_are_asked_for(tmp_path, mo
         assert np.array_equal(read.curves[name][..., kept], curve), name
     world = ModelWorld(ck.load("paper/synthetic"))
     learner = learners.load("triple-q")(world.spec(20_000), frame=100)
+    world.begin()
     world.play(learner, stream(3), 7_333)
     assert read.curves["regret"][episodes == 7_333] == world.tally().weak.regret
     monkeypatch.setattr("cmdpkit.running.playing.SAVE_SECONDS", 0.0)
@@ -99,9 +100,6 @@ def test_a_saved_run_of_something_else_is_refused(tmp_path):
         learn("paper/synthetic", "triple-q", episodes=200, seed=1, eta=3.0, checkpoint=path)
     with pytest.raises(ValueError, match=r"bounds was \{\} and is \{'utility': 1.9\} now, the model is another one"):
         learn("paper/synthetic", "triple-q", episodes=100, seed=1, bounds={"utility": 1.9}, checkpoint=path)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ValueError, match="is not a readable saved run"):
-        learn("paper/synthetic", "triple-q", episodes=100, seed=1, checkpoint=path)
 
 
 def test_a_runs_key_depends_on_everything_that_was_asked():

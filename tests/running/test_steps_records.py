@@ -128,7 +128,7 @@ def test_a_stopped_run_in_a_folder_goes_on_by_more_steps(tmp_path):
 def test_what_cannot_be_stopped_or_continued_is_refused_by_name():
     begun = ck.learn("machine-two", "cmdp-psrl", stop=50)
     planned = ck.learn("machine-two", "cmdp-psrl", steps=50)
-    for stop in ("certified", "width=0.1"):
+    for stop in ("certified", "gap=0.1"):
         with pytest.raises(ck.CmdpkitError, match=f"stop is '{stop}', which needs a certificate .* has no episodes"):
             ck.learn("machine-two", "cl-pri", stop=stop)
     with pytest.raises(ck.CmdpkitError, match="neither of steps and stop is given; give steps="):

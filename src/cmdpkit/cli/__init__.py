@@ -7,7 +7,7 @@ interrupted. The command itself begins in `cmdpkit.__main__`.
 from __future__ import annotations
 
 from cmdpkit.__main__ import main  # launchers that were installed with version 0.1 look for it here
-from cmdpkit.cli import exact, experiments, learning, policies  # the verbs, in the order --help lists them
-from cmdpkit.cli.shared import Method, PolicyFormat, app
+from cmdpkit.cli import exact, learning, policies  # the verbs, in the order --help lists them
+from cmdpkit.cli.shared import PolicyFormat, app
 
-__all__ = ["Method", "PolicyFormat", "app", "exact", "experiments", "learning", "main", "policies"]
+__all__ = ["PolicyFormat", "app", "exact", "learning", "main", "policies"]

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Plot, Renormalise, Tables, Threads, verb
+from cmdpkit.cli.shared import Average, Bounds, Discount, Force, Json, Model, Plot, verb
 from cmdpkit.errors import INTERRUPTED
-
-if TYPE_CHECKING:
-    from cmdpkit.exact.diagnosis import Diagnosis, Separation
 
 
 @verb("envs", "envs random", "solve random:S=20,seed=4")
 def envs(
     name: Annotated[str | None, Argument(metavar="NAME", help="Show the parameters of this one.")] = None,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """List the environments, or the parameters of one."""
@@ -28,29 +24,15 @@ def envs(
     from cmdpkit.results import catalogue
 
     names = envs.names() if name is None else [name]
-    found = catalogue.environment_table(names)
     shared.answer(
         as_json,
-        table,
-        found.data,
-        [found],
+        catalogue.environment_table(names).data,
         lambda: catalogue.environments(names) if name is None else catalogue.parameters(name),
     )
 
 
 @verb("check queue", "check model.toml", "check treatment:budget=5 --json")
-def check(
-    model: Model,
-    separation: Annotated[
-        bool, Option("--separation", help="Examine every action of the optimum, not only the first 20.")
-    ] = False,
-    discount: Discount = None,
-    average: Average = False,
-    threads: Threads = None,
-    renormalise: Renormalise = False,
-    table: Tables = None,
-    as_json: Json = False,
-) -> None:
+def check(model: Model, discount: Discount = None, average: Average = False, as_json: Json = False) -> None:
     """Validate a model and price its bounds.
 
     Shows how far every bound can be moved, which ones bind, and which actions of the optimum decide.
@@ -59,20 +41,21 @@ def check(
     """
     with Busy(f"check {model}"):
         import cmdpkit as ck
+        from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, separations
         from cmdpkit.results import diagnosis as show
 
-        cmdp = _loaded(model, renormalise, discount, average)
-        found = ck.diagnose(cmdp, separation=False, threads=threads)
-    if not as_json and table is None:  # at once: what follows may take a while
+        cmdp = _loaded(model, discount, average)
+        found = ck.diagnose(cmdp, separation=False)
+    if not as_json:  # at once: what follows may take a while
         shared.say(show.diagnosis(model, cmdp, found))
-    separated = _separated(found, separation, threads)
+    optimum, separated = found.solution, None
+    if optimum is not None and (many := looked_at(optimum, MOST_SEPARATED)):  # 0 where it would be slow
+        with Busy(f"separating {min(many, optimum.used):,} actions"):
+            separated = separations(optimum, MOST_SEPARATED)
     if as_json:
         shared.say_json(show.diagnosis_data(model, cmdp, found, separated))
-    elif table is not None:
-        more = [] if separated is None else [show.separation_table(separated)]
-        shared.say_tables([show.range_table(found.ranges), *more], table)
-    elif found.solution is not None:
-        shared.say(show.separation(found.solution, separated))
+    elif optimum is not None:
+        shared.say(show.separation(optimum, separated))
     if found.infeasible is not None:
         raise found.infeasible
 
@@ -87,14 +70,13 @@ def check(
 )
 def solve(
     model: Model,
-    method: Annotated[
-        shared.Method, Option(help="Column generation, the full LP, or whichever proves more.")
-    ] = shared.Method.auto,
     bound: Bounds = None,
     save_policy: shared.SavePolicy = None,
     discount: Discount = None,
     average: Average = False,
-    threads: Threads = None,
+    threads: Annotated[
+        int | None, Option(min=1, help="How many threads to use for a large model; all cores unless given.")
+    ] = None,
     gap: Annotated[
         float | None,
         Option(min=0.0, help="Stop when the policy is proved this close to the optimum (0.001 for 0.1 %)."),
@@ -122,12 +104,7 @@ def solve(
         Path | None,
         Option(metavar="DIR", help="Models by functions: write the policy to a new folder, with a program that acts."),
     ] = None,
-    ranks: Annotated[
-        bool, Option("--ranks", help="Models by functions: share the states among the ranks of mpiexec.")
-    ] = False,
     force: Force = False,
-    renormalise: Renormalise = False,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """The exact optimum, the price of every bound, and the proof.
@@ -142,43 +119,40 @@ def solve(
 
     After Ctrl-C, shows the best policy found so far and how good it is proved to be, with exit code 130.
 
-    A Python file is a model, too: its variable or function "model" is one, or makes one. A model by functions may be
-    shared among machines: mpiexec -n 4 python -m cmdpkit solve mymodel.py --ranks
+    A Python file is a model, too: its variable or function "model" is one, or makes one.
 
     Ends with exit code 3 if no policy meets all bounds.
     """
     changed, share = shared.bounds_of(bound), shared.share_of(simple)
     shared.refuse_existing(save_policy, force)
     shared.refuse_existing(controller, False)
-    comm = shared.all_ranks() if ranks else None
-    with Busy(f"solve {model}", quiet=comm is not None and comm.rank > 0) as sign:
+    with Busy(f"solve {model}") as sign:
         import cmdpkit as ck  # the first line is shown before anything heavy is imported
         from cmdpkit.model.functions import FunctionModel
         from cmdpkit.results import solution as show
         from cmdpkit.results.diagnosis import relaxations
 
-        cmdp = _loaded(model, renormalise, discount, average, functions=True).with_bounds(**changed)
+        cmdp = _loaded(model, discount, average, functions=True).with_bounds(**changed)
         by_functions = isinstance(cmdp, FunctionModel)
         others: dict[str, Any]
+        how: dict[str, Any]
         if by_functions:
-            kind, others = "by functions", {"--method": method != "auto", "--bridge": bridge, "--one-class": one_class}
-            others |= {"--save-policy (write a --controller)": save_policy, "--simple": simple}
+            kind, others = "by functions", {"--bridge": bridge, "--one-class": one_class, "--simple": simple}
+            others |= {"--save-policy (write a --controller)": save_policy}
         else:
-            kind, others = "with arrays", {"--folder": folder, "--one-policy": one_policy, "--ranks": ranks}
+            kind, others = "with arrays", {"--folder": folder, "--one-policy": one_policy}
             others |= {"--controller (export makes one of a policy)": controller}
         for option, value in others.items():
             if value:
                 raise BadParameter(f"{option} is not for models {kind}")
         report = sign.update if by_functions or cmdp.criterion.has_horizon else False
-        how = {"policy": "one" if one_policy else "mixture", "folder": folder, "comm": comm} if by_functions else {}
+        how = {"policy": "one" if one_policy else "mixture", "folder": folder} if by_functions else {}
         try:
             with shared.interruptible():
                 found: Any = ck.solve(
-                    cmdp, method, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=report, **how
+                    cmdp, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=report, **how
                 )
         except ck.Infeasible as error:
-            if comm is not None and comm.rank > 0:  # rank 0 says it
-                raise typer.Exit(error.exit_code) from None
             if len(error.conflict) > 1 and not by_functions:  # a single bound: the error itself says how far
                 for line in relaxations(error):
                     error.add_note(line)
@@ -186,18 +160,12 @@ def solve(
         if share is not None:
             sign.update("simplifying")
             found = ck.simplify(found, share)
-    if comm is not None and comm.rank > 0:
-        return
     if controller is not None:
         found.save(controller)
     if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
     shared.answer(
-        as_json,
-        table,
-        lambda: show.solution_data(model, found),
-        show.solution_tables(found),
-        lambda: show.solution(model, found, shared.console().width),
+        as_json, lambda: show.solution_data(model, found), lambda: show.solution(model, found, shared.console().width)
     )
     if not found.complete:
         raise typer.Exit(INTERRUPTED)
@@ -214,9 +182,6 @@ def tradeoff(
     average: Average = False,
     plot: Plot = None,
     force: Force = False,
-    threads: Threads = None,
-    renormalise: Renormalise = False,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """The best value against the bound of one constraint.
@@ -228,14 +193,13 @@ def tradeoff(
         import cmdpkit as ck
         from cmdpkit.results import tradeoff as show
 
-        cmdp = _loaded(model, renormalise, discount, average, functions=True)
-        found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
+        cmdp = _loaded(model, discount, average, functions=True)
+        found = ck.tradeoff(cmdp, name, points, low=low, high=high)
     if plot is not None:
         from cmdpkit.results.figures.style import save
 
         save(found.plot(), plot)
-    shown = [show.tradeoff_table(found)]
-    shared.answer(as_json, table, lambda: show.tradeoff_data(model, found), shown, lambda: show.tradeoff(model, found))
+    shared.answer(as_json, lambda: show.tradeoff_data(model, found), lambda: show.tradeoff(model, found))
 
 
 @verb(
@@ -255,7 +219,9 @@ def convert(
     discount: Discount = None,
     average: Average = False,
     force: Force = False,
-    renormalise: Renormalise = False,
+    renormalise: Annotated[
+        bool, Option("--renormalise", help="Divide the probabilities in the file by their sum, whatever it is.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a model or an environment to a file.
@@ -273,7 +239,7 @@ def convert(
     if Path(model).suffix.lower() not in EXPLICIT_SUFFIXES:
         if reward is not None or constraint is not None or horizon is not None:
             raise BadParameter("--reward, --constraint and --horizon are for .tra files")
-        cmdp = _loaded(model, renormalise, discount, average)
+        cmdp = _loaded(model, discount, average, renormalise=renormalise)
     else:
         cmdp = ck.read_explicit(
             model,
@@ -313,13 +279,15 @@ def export(
     shared.wrote(out, as_json)
 
 
-def _loaded(model: str, renormalise: bool, discount: float | None, average: bool, *, functions: bool = False) -> Any:
+def _loaded(
+    model: str, discount: float | None, average: bool, *, functions: bool = False, renormalise: bool = False
+) -> Any:
     """The model, by another criterion if one is asked for; one by functions if the verb takes those."""
     from cmdpkit.io.loading import build, load
     from cmdpkit.model.cmdp import CMDP
     from cmdpkit.model.functions import FunctionModel
 
-    cmdp = build(model, renormalise=renormalise) if functions else None
+    cmdp = build(model) if functions else None
     if isinstance(cmdp, FunctionModel):
         if discount is not None or average:
             raise BadParameter("a model by functions is judged as it says itself; leave --discount and --average out")
@@ -330,16 +298,3 @@ def _loaded(model: str, renormalise: bool, discount: float | None, average: bool
     if discount is not None and average:
         raise BadParameter("give either --discount or --average")
     return cmdp.with_criterion(discount=discount, criterion="average" if average else None)
-
-
-def _separated(found: Diagnosis, always: bool, threads: int | None) -> list[Separation] | None:
-    """The separations of the optimum's most important actions, or None where computing them is slow."""
-    from cmdpkit.exact.diagnosis import MOST_SEPARATED, looked_at, separations
-
-    if found.solution is None:
-        return None
-    most = True if always else MOST_SEPARATED
-    if not looked_at(found.solution, most):
-        return None
-    with Busy(f"separating {min(looked_at(found.solution, most), found.solution.used):,} actions"):
-        return separations(found.solution, most, threads)

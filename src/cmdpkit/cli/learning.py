@@ -1,16 +1,25 @@
-"""Verbs for unknown models: `algos`, `learn`."""
+"""Verbs for unknown models: `algos` and `learn`, and for many runs `bench`, `show` and `report`."""
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import BadParameter, Option
+from typer import Argument, BadParameter, Option
 
 from cmdpkit.cli import shared
-from cmdpkit.cli.shared import Bounds, Json, Model, Renormalise, Tables, verb
+from cmdpkit.cli.progress import Busy, RunWatch
+from cmdpkit.cli.shared import Bounds, Force, Json, Model, verb
+from cmdpkit.errors import CmdpkitError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from cmdpkit.experiments.execute import Outcome
+    from cmdpkit.results.study import Study
 
 
 class Noise(StrEnum):
@@ -27,16 +36,6 @@ def _algorithms(incomplete: str) -> list[str]:
     return [name for name in learners.names() if name.startswith(incomplete)]
 
 
-# How to give what `cmdpkit.running.request` reserves; the rest of it has no place on the command line.
-# fmt: off
-OPTIONS = {
-    **{name: f"--{name}" for name in (
-        "algo", "baseline", "bound", "episodes", "more", "noise", "out", "preset", "seeds", "steps", "stop", "threads"
-    )},
-    "seed": "--first-seed", "first_seed": "--first-seed", "bounds": "--bound", "checkpoint": "--out",
-    "env": "the argument MODEL", "model": "the argument MODEL",
-}
-# fmt: on
 Algorithm = Annotated[
     str,
     Option(
@@ -54,33 +53,13 @@ Episodes = Annotated[
 
 
 @verb("algos", "algos --json")
-def algos(table: Tables = None, as_json: Json = False) -> None:
+def algos(as_json: Json = False) -> None:
     """List the algorithms: guarantee, needs, presets, paper."""
     from cmdpkit import learners
     from cmdpkit.results import catalogue
 
     listed = {name: learners.facts(name) for name in [*learners.names(), *learners.installed()]}
-    found = catalogue.algorithm_table(listed)
-    shared.answer(as_json, table, found.data, [found], lambda: catalogue.algorithms(listed))
-
-
-@verb("compile", "compile --algo cl-pri --algo triple-q", name="compile")
-def compile_(
-    algo: Annotated[list[str] | None, Option(help="Only this algorithm; may be repeated. By default all.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Compile everything now, so that no later command has to.
-
-    For images of containers and for clusters: it takes a few minutes, once. The result is kept in the package, or in
-    NUMBA_CACHE_DIR.
-    """
-    from cmdpkit.running.learning import compile_all
-
-    done = compile_all(algo, lambda what: None if as_json else typer.echo(f"compiling: {what}", err=True))
-    if as_json:
-        shared.say_json({"compiled": done})
-    else:
-        typer.echo(f"{len(done)} small problems were run; what they needed is compiled and kept.")
+    shared.answer(as_json, catalogue.algorithm_table(listed).data, lambda: catalogue.algorithms(listed))
 
 
 @verb(
@@ -105,8 +84,8 @@ def learn(
         str | None,
         Option(
             metavar="RULE",
-            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, width=0.1, gap=0.05 or gap=1%, or "
-            "a number of episodes (of steps without a horizon).",
+            help="Instead of --episodes, when to stop: 60s, 10min, 2h, certified, gap=0.05 or gap=1%, or a number of "
+            "episodes (of steps without a horizon).",
         ),
     ] = None,
     more: Annotated[
@@ -140,9 +119,7 @@ def learn(
         Path | None, Option(metavar="DIR", help="Keep records here and continue unfinished runs from here.")
     ] = None,
     threads: Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")] = None,
-    renormalise: Renormalise = False,
     verbose: Annotated[bool, Option("--verbose", "-v", help="Show the learner's phases and internals.")] = False,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Learn a policy online, without knowing the model.
@@ -150,8 +127,6 @@ def learn(
     Reports regret and violation, weak (signed) and strong (positive parts only), exact and realised, and the returned
     policy with its certificate.
     """
-    from cmdpkit.cli.progress import RunWatch
-
     if as_json and verbose:
         raise BadParameter("--verbose adds text, which JSON cannot hold: leave one of them out", param_hint="--verbose")
     watch = RunWatch(f"learn {model} with {algo}", seeds, name=lambda run: f"seed {run.seed}", quiet=as_json)
@@ -161,13 +136,12 @@ def learn(
         from cmdpkit.running.learning import learn_many
 
         records = learn_many(
-            _environment(model, constraint, horizon, bound),
+            _environment(model, constraint, horizon),
             algo,
             **_length(episodes, steps, stop, more),
             seeds=range(first_seed, first_seed + seeds),
             preset=preset,
-            bounds=None if constraint is not None or horizon is not None else shared.bounds_of(bound),
-            renormalise=renormalise,
+            bounds=shared.bounds_of(bound),
             noise=noise.value,
             baseline=None if baseline is None else read_policy(baseline),
             out=out,
@@ -175,8 +149,7 @@ def learn(
             progress=watch.report,
             **settings_of(setting),
         )
-    tables = [show.run_table(records, len(records))]
-    shared.answer(as_json, table, lambda: show.learned_data(records), tables, lambda: show.learned(records))
+    shared.answer(as_json, lambda: show.learned_data(records), lambda: show.learned(records))
     for record in records if verbose else []:
         typer.echo(f"\n{record.internals_text()}")
 
@@ -191,22 +164,14 @@ def _length(episodes: str | None, steps: str | None, stop: str | None, more: str
     return {name: text if name == "stop" else whole(f"--{name}", text) for name, text in given.items()}
 
 
-def _environment(model: str, constraint: list[str] | None, horizon: int | None, bound: list[str] | None) -> Any:
+def _environment(model: str, constraint: list[str] | None, horizon: int | None) -> Any:
     """The environment to learn in: a name, or with a horizon or constraints the recipe of a Gymnasium environment."""
     if constraint is None and horizon is None:
         return model
-    from cmdpkit import envs
     from cmdpkit.running.gym.world import GymRecipe
 
-    if model.partition(":")[0] in envs.names():
-        option, instead = (
-            ("--constraint", "--bound NAME=VALUE") if constraint else ("--horizon", f"{model}:H={horizon}")
-        )
-        raise BadParameter(
-            f"it is for Gymnasium environments, and {model} is a model; give {instead}", param_hint=option
-        )
     limits = None if constraint is None else shared.constraints_of(constraint)
-    return GymRecipe(model, constraints=limits, bounds=tuple(shared.bounds_of(bound).items()), horizon=horizon)
+    return GymRecipe(model, constraints=limits, horizon=horizon)
 
 
 def whole(option: str, text: str) -> int:
@@ -235,7 +200,231 @@ def _setting(item: str) -> tuple[str, Any]:
     name, value = (part.strip() for part in item.split("=", 1))
     if not name.isidentifier():
         raise ValueError(name)
-    if name in OPTIONS:
-        advice = f"is not a parameter of the algorithm; give {OPTIONS[name]} instead"
-        raise BadParameter(f"{name!r} {advice}", param_hint="--set")
     return name, plain_value(value)
+
+
+# -- Many runs: experiments, their tables and their report.
+
+
+class Executor(StrEnum):
+    """`cmdpkit.experiments.backends.EXECUTORS`, which are not imported for --help."""
+
+    serial = "serial"
+    processes = "processes"
+    dask = "dask"
+
+
+By = Annotated[Executor, Option(help="This process, processes of this machine, or a dask cluster.")]
+Workers = Annotated[int | None, Option(min=1, help="Runs at once; by default one per core.")]
+Address = Annotated[
+    str | None, Option(metavar="HOST:PORT", help="Scheduler of a dask cluster; by default one is made here.")
+]
+
+
+@verb(
+    "bench experiments/quickstart.toml     (killed? the same command continues)",
+    "bench experiments/paper-grid.toml --executor dask --address tcp://127.0.0.1:8786",
+)
+def bench(
+    file: Annotated[Path, Argument(metavar="FILE", help="The experiment, a TOML file.")],
+    executor: By = Executor.processes,
+    workers: Workers = None,
+    address: Address = None,
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="Keep the records here, not in the folder that the file names.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the experiment that a file describes.
+
+    Runs that are done are skipped, and unfinished ones continue where they were saved last. A run that fails is
+    recorded with its reason, does not stop the others, and is tried again next time; the exit code is 1 then.
+    """
+    from cmdpkit.experiments.execute import execute
+    from cmdpkit.experiments.experiment import Experiment
+
+    experiment = Experiment.load(file)
+    folder = out or experiment.output
+    with shared.resumable(folder), RunWatch(f"bench {experiment.name}", quiet=as_json) as watch:
+        done = execute(
+            experiment.runs(),
+            experiment.worlds,
+            folder,
+            title=experiment.name,
+            executor=executor.value,
+            workers=workers,
+            address=address,
+            observer=watch,
+        )
+    study = done.study()
+    shared.answer(
+        as_json,
+        lambda: {"name": experiment.name, **done.to_dict(), "table": study.table(), "remarks": list(study.remarks())},
+        lambda: _outcome(experiment.name, done, study),
+    )
+    raise typer.Exit(1 if done.failed else 0)
+
+
+def _outcome(name: str, done: Outcome, study: Study) -> RenderableType:
+    """What an experiment has done, its tables, and its failures."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from cmdpkit.results.study import failures_text, tables_of
+    from cmdpkit.results.tables import EMPTY_LINE, QUIET
+    from cmdpkit.results.wording import counted, duration, label
+
+    made = len(done.runs) - done.skipped - len(done.failed)
+    headline = Text.assemble((label(name), "bold"), f": {counted(len(done.runs), 'run')}, {made:,} done now")
+    headline.append(f", {done.skipped:,} before" if done.skipped else "")
+    headline.append(f", {len(done.failed):,} failed" if done.failed else "", style="red")
+    failures = failures_text(done.failed.values())
+    ended = Text(f"{duration(done.seconds)}. Records are in {done.folder}.", style=QUIET)
+    return Group(headline, *tables_of(study), EMPTY_LINE, *failures, ended)
+
+
+Algos = Annotated[
+    list[str] | None, Option("--algo", metavar="NAME", help="Only this algorithm or group; may be given several times.")
+]
+Envs = Annotated[
+    list[str] | None,
+    Option("--env", metavar="NAME", help="Only this environment or problem; may be given several times."),
+]
+TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results.tables.joined` writes
+
+
+@verb(
+    "show runs/quickstart",
+    "show runs/quickstart --grid --metric strong_violation --table latex",
+    "show runs/quickstart --against cl-pri --ranks",
+    "show runs/quickstart --sweep eta",
+)
+def show(
+    folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
+    algo: Algos = None,
+    env: Envs = None,
+    grid: Annotated[bool, Option("--grid", help="One table of all problems x algorithms.")] = False,
+    against: Annotated[
+        str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
+    ] = None,
+    ranks: Annotated[bool, Option("--ranks", help="The mean rank of every algorithm over all problems.")] = False,
+    sweep: Annotated[
+        str | None, Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
+    ] = None,
+    metric: Annotated[
+        str, Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
+    ] = "strong_regret",
+    table: Annotated[TableForm | None, Option(help="Print only the tables, as Markdown or LaTeX.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show tables of runs, as wide as the terminal.
+
+    By default one table per problem, as `bench` prints them. --grid, --against, --ranks and --sweep show other
+    tables of one --metric instead.
+    """
+    from cmdpkit.results.study import study_text, tables_text
+    from cmdpkit.results.tables import Table, joined
+
+    if table is not None and as_json:
+        raise BadParameter("--json and --table cannot be combined; give one of the two")
+    study = _study(folder, algo, env)
+    asked: dict[str, list[Table[Any]]] = {}
+    if grid:
+        asked["grid"] = [study.grid(metric)]
+    if against is not None:
+        asked["comparison"] = list(study.comparison(against, metric, None))
+    if ranks:
+        asked["ranks"] = [study.ranks(metric)]
+    if sweep is not None:
+        asked["sweep"] = [study.sweep(sweep, metric)]
+    tables = [each for some in asked.values() for each in some]
+
+    def data() -> dict[str, Any]:
+        found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
+        return {**(found or {"table": study.table()}), "remarks": list(study.remarks())}
+
+    if table is not None:
+        typer.echo(joined(tables or study.summary(), table), nl=False)
+    else:
+        shared.answer(as_json, data, lambda: tables_text(study, tables) if tables else study_text(study))
+
+
+@verb(
+    "report runs/quickstart",
+    "report runs/quickstart --out quickstart.html",
+    "report model.toml --today policy.csv     (the best plan of a model, against what is done today)",
+)
+def report(
+    target: Annotated[
+        str, Argument(metavar="DIR|MODEL", help="A folder of runs and those below it, or a model as in `solve`.")
+    ],
+    out: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            callback=shared.page_file,
+            help="Write here. By default the report replaces report.html in the folder; that of a model is NAME.html.",
+        ),
+    ] = None,
+    today: Annotated[
+        Path | None, Option(metavar="FILE", help="With a model: the policy of today (.csv, .json or .npz).")
+    ] = None,
+    force: Force = False,
+    algo: Algos = None,
+    env: Envs = None,
+    as_json: Json = False,
+) -> None:
+    """Show runs, or the best plan of a model, on one HTML page.
+
+    The page needs no network. That of a model has its bounds and their prices, the policy of today against the optimum
+    and a simple policy, the differences that cost most, and how single episodes spread.
+    """
+    from cmdpkit.results.wording import counted
+
+    folder = Path(target)
+    if not folder.is_dir():
+        others = {"--algo": algo, "--env": env}
+        _report_plan(target, out, today, force, as_json, [name for name, value in others.items() if value])
+        return
+    if today is not None:
+        raise BadParameter("--today goes with a model, not with a folder of runs", param_hint="--today")
+    shared.refuse_existing(out, force)
+    study = _study(folder, algo, env)
+    path = study.to_html(out or folder / "report.html", overwrite=force or out is None)
+    if as_json:
+        counts = {"runs": len(study.records), "failures": len(study.failures)}
+        shared.say_json({"report": str(path), **counts})
+    else:
+        typer.echo(f"{path}: {counted(len(study.records), 'run')}")
+
+
+def _report_plan(
+    model: str, out: Path | None, today: Path | None, force: bool, as_json: bool, others: list[str]
+) -> None:
+    """Write the report of a model; ``others`` are options that only a folder of runs has."""
+    import cmdpkit as ck
+    from cmdpkit.errors import quoted
+    from cmdpkit.results.report.plan import EPISODES
+
+    if others:
+        raise BadParameter(f"{quoted(model)} is no folder of runs", param_hint=others[0])
+    try:
+        cmdp = ck.load(model)
+    except (CmdpkitError, OSError) as error:
+        raise CmdpkitError(f"{quoted(model)} is neither a folder of runs nor a model: {error}") from None
+    path = out or Path(re.sub(r"[^\w.-]+", "-", Path(model).stem if Path(model).exists() else model) + ".html")
+    shared.refuse_existing(path, force)
+    with Busy("solving"):
+        policy = None if today is None else ck.read_policy(today, cmdp)
+        written = ck.plan_report(cmdp, path, policy, title=f"{model}: the best plan", overwrite=force)
+    if as_json:
+        shared.say_json({"report": str(written), "episodes": EPISODES, "today": None if today is None else str(today)})
+    else:
+        typer.echo(f"wrote {written}")
+
+
+def _study(folder: Path, algo: list[str] | None, env: list[str] | None) -> Study:
+    """The runs of a folder that were asked for."""
+    from cmdpkit.results.study import Study
+
+    return Study.load(folder).only(algo or None, env or None)

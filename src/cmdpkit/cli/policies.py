@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from cmdpkit.cli import shared
 from cmdpkit.cli.progress import Busy
-from cmdpkit.cli.shared import Force, Json, Model, Plot, SavePolicy, Tables, verb
+from cmdpkit.cli.shared import Force, Json, Model, Plot, SavePolicy, verb
 from cmdpkit.errors import CmdpkitError
 
 PolicyFile = Annotated[Path, Argument(metavar="POLICY", help="A policy file (.csv, .json or .npz).")]
@@ -60,7 +60,6 @@ def estimate(
     ] = None,
     save_policy: SavePolicy = None,
     force: Force = False,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """From a log of past decisions to a certified policy.
@@ -95,12 +94,10 @@ def estimate(
     if out is not None:
         ck.write_model(found.cmdp, out, overwrite=force)
     given = None if policy is None else found.evaluate(policy, confidence)
-    if not as_json and table is None:
+    if not as_json:
         shared.say(show.coverage(str(log), found))
         if given is not None:
             shared.say(Group(EMPTY_LINE, show.evaluation(given, show_notes=False)))
-    elif table is not None and given is not None:
-        shared.say_tables([show.promise_table(given)], table)
     told: ck.Promise | ck.NoPromise
     try:
         with Busy("choosing and testing policies"):
@@ -112,10 +109,7 @@ def estimate(
     if as_json:
         shared.say_json(show.estimate_data(str(log), found, told, given))
     elif isinstance(told, ck.Promise):
-        if table is not None:
-            shared.say_tables([show.promise_table(told)], table)
-        else:
-            shared.say(Group(EMPTY_LINE, show.promise(told, show_notes=False)))
+        shared.say(Group(EMPTY_LINE, show.promise(told, show_notes=False)))
     if isinstance(told, CmdpkitError):
         raise told
 
@@ -132,23 +126,22 @@ def _range(item: str) -> tuple[str, tuple[float, float]]:
 
 
 @verb("evaluate queue plan.csv", "evaluate queue plan.csv --json")
-def evaluate(model: Model, policy: PolicyFile, table: Tables = None, as_json: Json = False) -> None:
+def evaluate(model: Model, policy: PolicyFile, as_json: Json = False) -> None:
     """Evaluate a policy: its totals, and the bounds that it meets.
 
     Its totals are exact. Its loss against the optimum is shown as a total and decision by decision.
     """
-    _compared(model, [policy], table, as_json)
+    _compared(model, [policy], as_json)
 
 
 @verb("compare queue plan.csv rule.csv")
 def compare(
     model: Model,
     policies: Annotated[list[Path], Argument(metavar="POLICY...", help="Policy files (.csv, .json or .npz).")],
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Compare policies with the optimum, and price each difference."""
-    _compared(model, policies, table, as_json)
+    _compared(model, policies, as_json)
 
 
 @verb("simulate queue", "simulate queue --policy plan.csv --episodes 1000000")
@@ -160,7 +153,6 @@ def simulate(
     steps: Annotated[int | None, Option(min=1, help="How long an episode is, for a model without a horizon.")] = None,
     plot: Plot = None,
     force: Force = False,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Simulate single episodes, and show the spread of their totals.
@@ -182,9 +174,9 @@ def simulate(
         played = ck.simulate_policy(cmdp, plan, episodes, seed=seed, steps=steps)
     if plot is not None:
         save(played.plot(), plot)
-    shown = spread_table({"": played})
+    totals = spread_table({"": played}).data
     asked = {"env": model, "episodes": episodes, "seed": seed, "steps": played.steps, "left_out": played.left_out}
-    shared.answer(as_json, table, lambda: {**asked, "totals": shown.data()}, [shown], lambda: simulation(model, played))
+    shared.answer(as_json, lambda: {**asked, "totals": totals()}, lambda: simulation(model, played))
 
 
 @verb('explain queue "2 jobs" --step 9', 'explain queue "2 jobs" --step 9 --policy plan.csv')
@@ -193,7 +185,6 @@ def explain(
     state: Annotated[str, Argument(metavar="STATE", help="The name of a state.")],
     step: Annotated[int | None, Option(min=1, help="The step; 1 unless given, and none without a horizon.")] = None,
     policy: PolicyOption = None,
-    table: Tables = None,
     as_json: Json = False,
 ) -> None:
     """Explain an action, and what the others would lose.
@@ -207,13 +198,12 @@ def explain(
     cmdp = ck.load(model)
     when = 1 if step is None and cmdp.criterion.has_horizon else step
     found = ck.explain(cmdp, state, when, None if policy is None else ck.read_policy(policy, cmdp))
-    shown = option_table(found)
     where = {"env": model, "step": found.step, "state": written_name(found.state), "reach": found.reach}
     facts = {**where, "why": found.why, "prices": found.prices.tolist()}
-    shared.answer(as_json, table, lambda: {**facts, "actions": shown.data()}, [shown], lambda: explanation(found))
+    shared.answer(as_json, lambda: {**facts, "actions": option_table(found).data()}, lambda: explanation(found))
 
 
-def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -> None:
+def _compared(model: str, files: list[Path], as_json: bool) -> None:
     import cmdpkit as ck
     from cmdpkit.results.comparison import comparison, difference_table, judged_table
 
@@ -226,10 +216,9 @@ def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -
     with Busy("solving"):
         policies = {name: ck.read_policy(path, cmdp) for name, path in zip(called, files, strict=True)}
         found = ck.compare_policies(cmdp, policies)
-    judged, differ = judged_table(found), difference_table(found.differences)
 
     def data() -> dict[str, Any]:
-        rows = {"policies": judged.data(), "differences": differ.data()}
+        rows = {"policies": judged_table(found).data(), "differences": difference_table(found.differences).data()}
         return {"env": model, "optimum": found.optimum.value, **rows}
 
-    shared.answer(as_json, table, data, [judged, differ], lambda: comparison(found))
+    shared.answer(as_json, data, lambda: comparison(found))

@@ -5,7 +5,6 @@ Results go to stdout, errors to stderr. Nothing heavy is imported, so that ``--h
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from cmdpkit.model.constraints import Constraint
-    from cmdpkit.results.tables import Table
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound="Callable[..., Any]")
@@ -43,15 +41,12 @@ class Verbs(TyperGroup):
     """The commands; an error in one of them is reported in one sentence."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line, and report a wrong command in the same words as any other error."""
+        """Run the command line, and report a wrong command like any other error."""
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
         except UsageError as error:
             help_is_asked_for = error.ctx is not None and error.format_message() == error.ctx.get_help()
-            said = error.format_message() if help_is_asked_for else f"error: {_in_our_words(error.format_message())}"
-            typer.echo(printable(said), err=True)
-            if getattr(error, "option_name", "") == "--constraint" and "--bound" in error.ctx.get_help():
-                typer.echo("a model has its constraints; --bound NAME=VALUE changes the bound of one", err=True)
+            typer.echo(printable(f"{'' if help_is_asked_for else 'error: '}{error.format_message()}"), err=True)
             if error.ctx is not None and not help_is_asked_for:
                 usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
                 typer.echo(f"usage: {usage}; `{error.ctx.command_path} -h` explains it", err=True)
@@ -77,34 +72,6 @@ class Verbs(TyperGroup):
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
         finally:
             IN_SHELL.reset(in_shell)
-
-
-PLAINER = {
-    "expected integer": "expected a whole number",
-    "expected number": "expected a number",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-}
-
-
-def _in_our_words(message: str) -> str:
-    """A message of typer about a wrong command, as our messages are.
-
-    >>> _in_our_words("Invalid value for '--seeds': Value error, 'x' is not a valid int.")
-    "--seeds: 'x' is not a valid int"
-    >>> _in_our_words("Invalid value for '--seeds': Input should be greater than or equal to 1")
-    '--seeds: expected at least 1'
-    >>> _in_our_words("No such command 'lern'. Did you mean 'learn'?")
-    "no such command 'lern'. Did you mean 'learn'?"
-    >>> _in_our_words("Invalid value for 'OUT': 'plan.txt' must end in .csv")
-    "OUT: 'plan.txt' must end in .csv"
-    """
-    text = re.sub(r"^Invalid value for '?(.+?)'?: (?:Value error, )?", r"\1: ", message).removesuffix(".")
-    text = re.sub(r"Input should be (?:a valid )?(.+?)(?:, unable to parse .*)?$", r"expected \1", text)
-    for theirs, ours in PLAINER.items():
-        text = text.replace(theirs, ours)
-    is_name = text.startswith("-") or text[:2].isupper()  # an option, or an argument such as MODEL
-    return text if is_name else text[:1].lower() + text[1:]
 
 
 @contextmanager
@@ -135,16 +102,7 @@ app = typer.Typer(
 
 
 # Choices of options. Names of other rooms are written again here, because these are not imported for --help.
-Method = StrEnum("Method", ["auto", "columns", "lp"])  # `cmdpkit.exact.solver.METHODS`
 PolicyFormat = StrEnum("PolicyFormat", ["csv", "npz", "py", "json"])  # of policy files
-TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results.tables.joined` writes
-
-
-def one_form(context: typer.Context, value: Any) -> Any:
-    """Refuse --json together with --table, whichever of the two is read second."""
-    if value and (context.params.get("as_json") or context.params.get("table")):
-        raise BadParameter("--json and --table cannot be combined; give one of the two")
-    return value
 
 
 def _environments(incomplete: str) -> list[str]:
@@ -162,18 +120,9 @@ Model = Annotated[
         autocompletion=_environments,
     ),
 ]
-Json = Annotated[bool, Option("--json", help="Print JSON instead of text.", callback=one_form)]
-Tables = Annotated[
-    TableForm | None, Option("--table", help="Print only the tables, as Markdown or LaTeX.", callback=one_form)
-]
-Renormalise = Annotated[
-    bool, Option("--renormalise", help="Divide the probabilities in a model file by their sum, whatever it is.")
-]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Discount = Annotated[float | None, Option(help="Judge by discounted totals instead; all bounds must be per step.")]
 Average = Annotated[bool, Option("--average", help="Judge by long-run averages instead; all bounds must be per step.")]
-Threads = Annotated[
-    int | None, Option(min=1, help="How many threads to use for a large model with a horizon; all cores unless given.")
-]
 Force = Annotated[bool, Option("--force", help="Replace a file that exists.")]
 Bounds = Annotated[
     list[str] | None,
@@ -276,20 +225,6 @@ Plot = Annotated[
 ]
 
 
-def all_ranks() -> Any:
-    """The communicator of all ranks of mpiexec, after rank 0 has said which process each of them is."""
-    try:
-        from mpi4py import MPI
-    except ImportError as error:
-        raise CmdpkitError(f"--ranks needs MPI ({error}): pip install 'cmdpkit[mpi]'") from None
-    comm = MPI.COMM_WORLD
-    places = comm.gather(f"process {os.getpid()} on {MPI.Get_processor_name()}")
-    if comm.rank == 0:
-        listed = ", ".join(f"{i} is {place}" for i, place in enumerate(places or ()))
-        typer.echo(f"{comm.size} ranks: {listed}", err=True)
-    return comm
-
-
 def refuse_existing(path: Path | None, force: bool) -> None:
     """Refuse a file that exists already, before any work is done."""
     if path is not None and not force and path.exists():
@@ -375,25 +310,10 @@ def say_json(answer: Any) -> None:
     typer.echo(json_text(answer))
 
 
-def say_tables(tables: Sequence[Table[Any]], form: str) -> None:
-    """Print tables in a form for papers: "markdown" or "latex"."""
-    from cmdpkit.results.tables import joined
-
-    typer.echo(joined(tables, form), nl=False)
-
-
-def answer(
-    as_json: bool,
-    form: str | None,
-    data: Callable[[], Any],
-    tables: Sequence[Table[Any]],
-    text: Callable[[], RenderableType],
-) -> None:
-    """Print a result as JSON, as tables for papers, or as text, whichever was asked for."""
+def answer(as_json: bool, data: Callable[[], Any], text: Callable[[], RenderableType]) -> None:
+    """Print a result as JSON or as text, whichever was asked for."""
     if as_json:
         say_json(data())
-    elif form is not None:
-        say_tables(tables, form)
     else:
         say(text())
 

@@ -41,8 +41,7 @@ from cmdpkit.io.models import read_model
 from cmdpkit.learners import resolve
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.records.code import code_digest
-from cmdpkit.records.record import Certificate, Run, plain
-from cmdpkit.records.store import made, restored
+from cmdpkit.records.record import Run, plain
 from cmdpkit.running.active import Progress
 from cmdpkit.running.gym.world import GymRecipe
 from cmdpkit.running.playing import GRACE_SECONDS, Report, in_threads, keep, saved_run, stoppable
@@ -167,10 +166,9 @@ def throttled(send: Callable[[Figures], None]) -> Report:
 
 
 def packed(at: Progress) -> Figures:
-    """Everything that a progress report holds, as plain values."""
-    latest = None if at.latest is None else plain(vars(at.latest), "certificate")
-    measured = {"tally": plain(at.tally, "tally"), "latest": latest, "goal": at.goal}
-    return {"key": at.run.key, "done": at.done, "phase": at.phase, "seconds": at.seconds, **measured}
+    """How far a run is and its sums, as plain values."""
+    tally = plain(at.tally, "tally")
+    return {"key": at.run.key, "done": at.done, "phase": at.phase, "tally": tally, "seconds": at.seconds}
 
 
 def unpacked(figures: Mapping[str, Any], runs: Mapping[str, Run]) -> Progress:
@@ -180,11 +178,8 @@ def unpacked(figures: Mapping[str, Any], runs: Mapping[str, Run]) -> Progress:
     if realised is None:
         raise ValueError("a run always has realised sums")
     tally = Tally(int(done), weak, strong, realised, unsafe, None if earned is None else np.array(earned), gaps)
-    latest = None if figures["latest"] is None else made(Certificate, restored(figures["latest"]))
     run, seconds = runs[figures["key"]], float(figures["seconds"])
-    return Progress(
-        run, int(figures["done"]), str(figures["phase"]), tally, seconds, lambda: latest, latest, figures["goal"]
-    )
+    return Progress(run, int(figures["done"]), str(figures["phase"]), tally, seconds, lambda: None)
 
 
 # -- The backend `processes`: runs side by side in processes of this machine, any of which may die.

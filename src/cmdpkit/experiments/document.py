@@ -15,13 +15,11 @@ from cmdpkit.errors import quoted
 from cmdpkit.io.formats.source import Located, Mistakes
 from cmdpkit.learners.registry import check_name
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import MAX_EPISODES, MAX_SEED, is_int, nearest
 from cmdpkit.running.request import check_parameters
 
 MAX_RUNS = 1_000_000  # of an experiment; a larger number is taken for a mistake
 
-Pair = tuple[float, float]
 Settings = dict[str, list[Any]]  # by name, the values that are tried
 
 
@@ -139,34 +137,6 @@ def parameters(node: Located) -> Settings:
     with node.locating():
         check_parameters(found)
     return found
-
-
-def pair(node: Located) -> Pair:
-    """The smallest and the largest value of a range."""
-    value = node.value
-    numbers = isinstance(value, Sequence) and all(isinstance(x, (int, float)) for x in value)
-    node.expect(numbers and len(value) == 2, "a pair of numbers, the smallest and the largest value")
-    return float(value[0]), float(value[1])
-
-
-def pairs(node: Located) -> tuple[Pair, ...]:
-    """One range per constraint."""
-    return tuple(pair(entry) for entry in node.entries("a list of pairs")) if node.value else ()
-
-
-def constraints(node: Located) -> tuple[Constraint, ...]:
-    """Constraints, or tables with name, sense and bound; none is possible."""
-    keys = ("name", "sense", "bound")
-
-    def made(entry: Located) -> Constraint:
-        value = entry.value
-        if isinstance(value, Constraint):
-            return value
-        entry.expect(isinstance(value, Mapping) and set(value) == set(keys), f"a table with the keys {', '.join(keys)}")
-        with entry.locating():
-            return Constraint(*(value[key] for key in keys))
-
-    return tuple(map(made, node.entries("a list of constraints"))) if node.value else ()
 
 
 def algorithm(node: Located) -> str | type:

@@ -19,14 +19,13 @@ from typing import Any
 from cmdpkit import envs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments import document as read
-from cmdpkit.experiments.document import MAX_RUNS, Pair, Settings, read_fields
+from cmdpkit.experiments.document import MAX_RUNS, Settings, read_fields
 from cmdpkit.io.formats.source import Located, LocatedTable, Mistakes, parse_toml, read_text
 from cmdpkit.io.loading import build, load, look_in, parsed
 from cmdpkit.io.models import SUFFIXES
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.registry import name_of, resolve
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import index_of
 from cmdpkit.records.record import Run, Scalar, unit_of
 from cmdpkit.running.gym.world import GymRecipe
@@ -48,21 +47,15 @@ class ExperimentProblem(Place):
 
 @dataclass(frozen=True, eq=False)
 class ExperimentEnvironment:
-    """A model, its name or its file, or a function that makes a model or a Gymnasium environment.
+    """A model, its name or its file, or a function that makes a model, a Gymnasium environment or a `GymWorld`.
 
-    A list as a parameter or bound means one environment for each of its values. The fields from ``constraints`` on are
-    for Gymnasium environments; see `cmdpkit.gym.GymWorld`.
+    A list as a parameter or bound means one environment for each of its values.
     """
 
     model: str | CMDP  # a name, a file, "package.module:function", or a model
     name: str = ""  # its name in records, by default the name or file
-    renormalise: bool = False  # divide the probabilities in a model file by their sum
     params: Settings = field(default_factory=dict)  # parameters of the environment, by name
     bounds: Settings = field(default_factory=dict)  # that replace those of the model, by constraint
-    constraints: tuple[Constraint, ...] | None = None  # on the costs of the environment
-    horizon: int | None = None  # steps of an episode
-    reward_range: Pair | None = None  # least and largest reward of a step
-    cost_ranges: tuple[Pair, ...] | None = None  # the same for every constraint
 
     @classmethod
     def of(cls, node: Located, mistakes: Mistakes) -> ExperimentEnvironment | None:
@@ -70,17 +63,7 @@ class ExperimentEnvironment:
         if isinstance(node.value, (str, CMDP)):
             return cls(node.value)
         node.expect(isinstance(node.value, Mapping), "an environment, a file, a model, or a table with the key model")
-        readers = {
-            "model": read.model,
-            "name": Located.text,
-            "renormalise": Located.flag,
-            "params": read.settings,
-            "bounds": read.settings,
-            "constraints": read.constraints,
-            "horizon": read.length,
-            "reward_range": read.pair,
-            "cost_ranges": read.pairs,
-        }
+        readers = {"model": read.model, "name": Located.text, "params": read.settings, "bounds": read.settings}
         found = read_fields(node, readers, ("model",), mistakes)
         return cls(**found) if "model" in found else None
 
@@ -88,38 +71,20 @@ class ExperimentEnvironment:
         """Yield one problem per setting; paths of files are relative to the folder."""
         for params, bounds in product(_grid(self.params), _grid(self.bounds)):
             name, made = self._made(params, folder)
+            changed = {key: float(x) for key, x in bounds.items()}
             if isinstance(made, CMDP):
-                yield self._model(name, made, bounds, noise)
-            elif noise != "none":
-                raise CmdpkitError(f"noise is {noise!r}, but {name} is no model that could be drawn")
+                cmdp = made.with_bounds(**changed)
+                judged = "horizon" if cmdp.criterion.has_horizon else cmdp.criterion.kind
+                yield ExperimentProblem(name, judged, cmdp.fingerprint(), changed, noise, cmdp)
+            elif noise != "none" or changed:
+                raise CmdpkitError(f"{name} is no model: it has no bounds to change, and its signals cannot be drawn")
             else:
-                yield self._gym(name, params, bounds, made)
+                recipe = GymRecipe(str(self.model), tuple(params.items()), name)
+                world = recipe.make(made)
+                world.close()
+                yield ExperimentProblem(name, world.criterion, world.fingerprint, {}, "none", recipe)
 
-    def _model(self, name: str, cmdp: CMDP, bounds: dict[str, Any], noise: Noise) -> ExperimentProblem:
-        for key in ("constraints", "horizon", "reward_range", "cost_ranges"):
-            if getattr(self, key) is not None:
-                raise CmdpkitError(f"{key}: this is for Gymnasium environments; {name} is a model and brings its own")
-        cmdp = cmdp.with_bounds(**bounds)
-        changed = {key: float(x) for key, x in bounds.items()}
-        judged = "horizon" if cmdp.criterion.has_horizon else cmdp.criterion.kind
-        return ExperimentProblem(name, judged, cmdp.fingerprint(), changed, noise, cmdp)
-
-    def _gym(self, name: str, params: dict[str, Scalar], bounds: dict[str, Any], made: Any) -> ExperimentProblem:
-        recipe = GymRecipe(
-            source=str(self.model),
-            params=tuple(params.items()),
-            name=name,
-            constraints=self.constraints,
-            bounds=tuple((key, float(x)) for key, x in bounds.items()),
-            horizon=self.horizon,
-            reward_range=self.reward_range,
-            cost_ranges=self.cost_ranges,
-        )
-        world = recipe.make(made)
-        world.close()
-        return ExperimentProblem(name, world.criterion, world.fingerprint, world.bounds, "none", recipe)
-
-    def _made(self, params: dict[str, Scalar], folder: Path) -> tuple[str, Any]:
+    def _made(self, params: dict[str, Any], folder: Path) -> tuple[str, Any]:
         """The name of the environment in records, and the environment: a CMDP, or the result of the user's function."""
         if isinstance(self.model, CMDP):
             if params:
@@ -129,10 +94,10 @@ class ExperimentEnvironment:
         if found is None:
             if Path(self.model).suffix.lower() not in SUFFIXES:
                 index_of("environment", envs.names(), self.model.partition(":")[0])
-            made = load(folder / self.model, renormalise=self.renormalise, **params)
+            made = load(folder / self.model, **params)
             return self.name or self.model, made
         head, written = found
-        made = build(self.model, renormalise=self.renormalise, **params)
+        made = build(self.model, **params)
         return self.name or _text(self.model, head, {**written, **params}), made
 
 

@@ -30,6 +30,7 @@ from cmdpkit.estimate.intervals import Intervals
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.params import Params, Preset, Returns, Source, Spec, check_walk, chosen
 from cmdpkit.model.transitions import FloatArray, IntArray
+from cmdpkit.model.validate import Renamed
 from cmdpkit.simulate.meter import Meter, PolicyTable, Walk, advance, collect, count_step, watch
 from cmdpkit.simulate.random import Stream
 from cmdpkit.simulate.simulator import Simulator, reset, step
@@ -255,6 +256,8 @@ class Learner(Saved, ABC):
     def internals(self) -> dict[str, Any]:
         """The state of the learner as plain values by name: its counts, plans, tests or thresholds."""
         return {}
+
+    explain = Renamed("internals")
 
     def warnings(self) -> tuple[str | Note, ...]:
         """Sentences about what looks wrong at this point of the run, for example a bound that cannot be met."""

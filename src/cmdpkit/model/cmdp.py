@@ -493,5 +493,5 @@ class CMDP(Shown):
     def to_gym(
         self, noise: Literal["none", "bernoulli"] = "none", *, observe_step: bool = False
     ) -> gymnasium.Env[Any, Any]:
-        """This problem as a Gymnasium environment; see `cmdpkit.gym.to_gym`."""
+        """This problem as a Gymnasium environment; see `cmdpkit.gym.CMDPEnv`."""
         return showing.to_gym(self, noise, observe_step=observe_step)

@@ -18,25 +18,26 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.intervals import Certificate as Certificate
-from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.constraints import Constraint, Scale
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.showing import Shown
-from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Renamed, written_name
 from cmdpkit.records.code import Checkout
 
 if TYPE_CHECKING:
+    from cmdpkit.estimate.counts import Counts
     from cmdpkit.model.cmdp import CMDP
-    from cmdpkit.records.belief import Counted
 
 Scalar = float | int | bool | str
+OVER = "(episode over)"  # the state in which a learner waits where episodes may end early
 
 
 def plain(value: Any, where: str) -> Any:
@@ -132,6 +133,14 @@ class Evaluation:
         return {name: np.asarray(x).tolist() for name, x in vars(self).items()}
 
 
+class Counted(NamedTuple):
+    """The counts of a run, and what turns them into a model."""
+
+    counts: Counts  # in unit scale
+    allowed: BoolArray  # [H, S, A]: actions that the learner could use
+    scales: tuple[Scale, ...]  # [1 + N]: of reward and utilities
+
+
 @dataclass(frozen=True, eq=False)
 class RunRecord(Shown):
     """The result of a run."""
@@ -221,9 +230,29 @@ class RunRecord(Shown):
                 f"this record of {self.run.algo} holds no counts: the algorithm does not count transitions in "
                 "episodes, or the record was read from a folder, and then learning again with the same seed makes them"
             )
-        from cmdpkit.records.belief import belief_of  # imports compiled code, which reading records does without
+        from cmdpkit.estimate.counts import estimated  # compiled code, not needed to read
+        from cmdpkit.model.cmdp import CMDP
 
-        return belief_of(self.counted, self.constraints, self.policy)
+        counts, allowed, scales = self.counted
+        H, S, A = allowed.shape
+        found = estimated(counts, A)
+        tried = allowed & np.broadcast_to(counts.visits.reshape(found.kernel.shape) > 0, allowed.shape)
+        seen = np.asarray(tried.any(axis=-1, keepdims=True))
+        signed = [
+            replace(c, signal=c.sign * (found.signals[1 + n] * scale.span + scale.low), steps_in_value=None, range=None)
+            for n, (c, scale) in enumerate(zip(self.constraints, scales[1:], strict=True))
+        ]
+        return CMDP(
+            found.kernel,
+            found.signals[0] * scales[0].span + scales[0].low,
+            mu=found.mu,
+            horizon=H,
+            actions=np.where(seen, tried, allowed),
+            constraints=signed,
+            states=[*self.policy.states, *[OVER] * (S - len(self.policy.states))],
+            action_names=self.policy.action_names,
+            renormalise=True,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The entry of this run in `cmdpkit learn --json`."""

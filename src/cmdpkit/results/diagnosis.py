@@ -172,8 +172,8 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
     """Worth of the optimum's actions, most decisive first, None if unknown; those without a choice are counted."""
     if rows is None:
         used = found.used
-        how = remedy("cmdpkit.diagnose(model, separation=True)", "--separation")
-        skipped = f"The optimum uses {used:,} actions; computing what each is worth is slow: {how}."
+        how = "cmdpkit.diagnose(model, separation=True)"
+        skipped = f"The optimum uses {used:,} actions; computing what each is worth is slow: {how} does it."
         return Group(tables.EMPTY_LINE, Text(skipped, style=tables.QUIET))
     choices = sorted((r for r in rows if math.isfinite(r.sigma)), key=lambda r: -r.weight)
     if not choices:
@@ -186,7 +186,7 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
     ]
     if len(rows) < found.used:
         notes += [f"Looked at: {len(rows):,} of {found.used:,} actions in use, those drawn or taken most often "
-                  f"({remedy('separation=True', '--separation')} looks at all)."]  # fmt: skip
+                  "(cmdpkit.diagnose(model, separation=True) looks at all)."]  # fmt: skip
     everything = remedy("diagnosis.separation", "--json")
     notes += [f"Not shown: {hidden:,} that matter less ({everything} lists all)."] * (hidden > 0)
     notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)

@@ -16,15 +16,15 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.policy import Decision, Mixture, Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, uses_of_actions, view
 from cmdpkit.results.simplify import Phase, Rule, Simplified
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole
-from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, odds, percent, ranges, titled
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, numbers, whole
+from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, percent, ranges, titled
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
 VALUES = {  # by criterion: what the column with a constraint's value is called, and what it is
@@ -161,24 +161,6 @@ def rule_table(found: Simplified) -> Table[SimpleLine]:
         Column("states", "states", "Neighbouring states.", lambda x: _states_of(x.rule)),
         Column("action", "action", "What to do there.", lambda x: label(written_name(x.rule.action))),
     ), tuple(SimpleLine(phase, rule) for phase in found.phases for rule in phase.rules))  # fmt: skip
-
-
-def draw_table(found: Simplified) -> Table[Decision]:
-    """Where the simple policy randomises."""
-    return Table("where it draws", (
-        numbers("step", "step", "The step, from 1.", lambda x: x.step, whole),
-        Column("state", "state", "The state.", lambda x: written_name(x.state)),
-        Column("probabilities", "draws from", "The actions and their probabilities.", lambda x: dict(x.probabilities),
-               each(odds)),
-    ), tuple(found.stochastic_decisions()))  # fmt: skip
-
-
-def solution_tables(found: Solution | LargeSolution) -> list[Table[Any]]:
-    """The constraints; of a simple policy also how simple it is, what to do, and where it draws, if it does."""
-    if not isinstance(found, Simplified):
-        return [constraint_table(found)]
-    draws = [draw_table(found)] if found.after.draws else []
-    return [constraint_table(found), shape_table(found), rule_table(found), *draws]
 
 
 def _steps_of(phase: Phase) -> str | None:

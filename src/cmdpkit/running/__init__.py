@@ -5,9 +5,9 @@ What enters: a model, an environment or the name of either, and the name or clas
 asks for a checkpoint.
 
 There is one way through this room. `learning` has the functions that users call (one run, several seeds, a run that
-goes on). Each states a `Request`, which checks what is asked and makes the `Run` (`request`), and has it played
-(`playing`), alone or side by side: in pieces of an active run, with curves and checkpoints (`active`). `worlds` is
-where learners act (`gym/` for Gymnasium environments), and `importing` takes over runs that were made elsewhere.
+goes on, and one that was made elsewhere). Each states a `Request`, which checks what is asked and makes the `Run`
+(`request`), and has it played (`playing`), alone or side by side: in pieces of an active run, with curves and
+checkpoints (`active`). `worlds` is where learners act (`gym/` for Gymnasium environments).
 
 Other rooms may import the functions of `learning`, `request`, `playing` and `worlds`, `Progress` of `active`,
 `GymRecipe`, and the public names of `gym`.

@@ -9,32 +9,32 @@ All functions here state a `Request` and have it played by `playing.play`, or by
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from cmdpkit import learners
-from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.solver import solve
+from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.loading import load
 from cmdpkit.learners import resolve
-from cmdpkit.model import compiled
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import BOUND_MET
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.model.validate import is_int, numbers
+from cmdpkit.operators.policies import evaluate, reach
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.running.active import Progress
+from cmdpkit.running.active import Progress, checkpoints
 from cmdpkit.running.playing import Report, in_threads, keep, play
 from cmdpkit.running.request import Asked, Request, Stop, length_of, stop_rule
-from cmdpkit.running.worlds import World, world_of
+from cmdpkit.running.worlds import ModelWorld, World, world_of
 from cmdpkit.simulate.simulator import Noise
 
 if TYPE_CHECKING:
@@ -73,10 +73,9 @@ def learn(
         totals), which is one run of single steps. Regret and violation are then sums over steps.
     stop : instead of ``episodes`` or ``steps``, when to stop a run whose length is not fixed in advance: after a number
         of them, after a time ("60s", "10min", "2h"), when a function of the `Progress` returns True, or, with episodes,
-        when the certificate proves that every bound is met ("certified"), that every bound is met and the policy is
-        no further below the optimum than a number ("gap=0.05", or "gap=1%" of the range that values can have), or that
-        no interval is wider than a number ("width=0.1"). Such a run can be continued with `cmdpkit.continue_run`.
-        Algorithms that must know the length refuse it.
+        when the certificate proves that every bound is met ("certified"), or that every bound is met and the policy is
+        no further below the optimum than a number ("gap=0.05", or "gap=1%" of the range that values can have). Such a
+        run can be continued with `cmdpkit.continue_run`. Algorithms that must know the length refuse it.
     preset, params : choose the constants of the algorithm
     noise : with "bernoulli", rewards and utilities of a model are drawn as 0 or 1
     bounds : new bounds of a model, by the names of their constraints
@@ -126,7 +125,6 @@ def learn_many(
     seeds: Iterable[int],
     preset: str | None = None,
     bounds: Mapping[str, float] | None = None,
-    renormalise: bool = False,
     noise: Noise = "none",
     baseline: Policy | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -139,14 +137,13 @@ def learn_many(
     Runs are carried out in ``threads`` threads, because compiled code releases the interpreter lock. With a folder
     ``out``, finished runs are read from it, unfinished ones are continued, and the policy of each is written there too.
     Ctrl-C saves the runs under way within seconds. ``more`` continues the runs in ``out`` that were ended by ``stop``,
-    each by that many episodes. ``renormalise`` divides the probabilities in a model file by their sum. The other
-    parameters are those of `cmdpkit.learn`.
+    each by that many episodes. The other parameters are those of `cmdpkit.learn`.
 
     >>> records = learn_many("paper/synthetic", "triple-q", episodes=500, seeds=range(2))
     >>> [record.run.seed for record in records]
     [0, 1]
     """
-    world = world_of(env, None, noise, bounds, renormalise=renormalise)
+    world = world_of(env, None, noise, bounds)
     until = stop if more is None else more
     asked = Request.of(
         world, algo, episodes=episodes, steps=steps, stop=until, preset=preset, baseline=baseline, params=params
@@ -253,56 +250,89 @@ def _world_again(record: RunRecord, env: Any) -> World:
     return world
 
 
-# -- Compiling everything in advance, for images of containers and for clusters, by running small problems.
+# -- Runs that were made elsewhere.
 
-# One and two constraints are compiled separately; machine-two and power-queue have no horizon.
-SOLVED = ("paper/synthetic", "treatment", "machine-two", "power-queue:discount=0.95")
-LEARNED = {"horizon": ("paper/synthetic", "treatment"), "average": ("machine-two",)}
-# Learners that plan must have planned by then.
-LENGTHS: dict[str, dict[str, Any]] = {"horizon": {"episodes": 300}, "average": {"steps": 3_000}}
+IMPORTED = "imported"  # the preset of such a run
 
 
-def compile_all(algorithms: Sequence[str] | None = None, tell: Callable[[str], None] = lambda what: None) -> list[str]:
-    """Solve, evaluate and learn small problems, so that all compiled functions that this needs are kept on disk.
+def import_run(
+    env: str | CMDP,
+    algo: str,
+    *,
+    policies: Iterable[tuple[int, Policy]] | None = None,
+    returns: ArrayLike | None = None,
+    policy: Policy | None = None,
+    seed: int = 0,
+    code: str = "",
+    seconds: float = 0.0,
+) -> RunRecord:
+    """A run that was made elsewhere, as a record for `Study` and `save_record`.
 
     Parameters
     ----------
-    algorithms : names of the learning algorithms to compile; all of this package unless given
-    tell : called with the name of each part before it is compiled
+    env : the problem: a model, or its name for `load`
+    algo : what the run is called in tables and figures
+    policies : pairs (number of episodes, policy) in the order of play. Regret and violation are computed
+        exactly from the model.
+    returns : array [K, 1 + N], what every episode earned: the reward, and the total of each constraint in the user's
+        sense. They give the realised regret and violation.
+    policy : the policy that the run ended with; by default the last one of ``policies``
+    seed : the seed of the run; runs that differ in the seed alone are averaged
+    code : anything that tells one version of the other code from another, such as a commit
+    seconds : how long the run took
 
-    Returns the names of the parts.
+    >>> import cmdpkit as ck
+    >>> cmdp = ck.CMDP([[[1.0], [1.0]]], r=[[1.0, 0.0]], horizon=1)
+    >>> good, bad = ck.Policy([[[1.0, 0.0]]]), ck.Policy([[[0.0, 1.0]]])
+    >>> import_run(cmdp, "theirs", policies=[(3, bad), (7, good)]).regret
+    3.0
     """
-    done = []
-    allowed, compiled.INTERPRETED_WORK = compiled.INTERPRETED_WORK, 0
-    try:
-        for name, work in _parts(learners.names() if algorithms is None else algorithms):
-            tell(name)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the runs are too short to mean anything
-                work()
-            done.append(name)
-    finally:
-        compiled.INTERPRETED_WORK = allowed
-    return done
-
-
-def _parts(algorithms: Sequence[str]) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The name of each part, and the work that compiles it."""
-    for model in SOLVED:
-        yield f"solve {model}", partial(_solved, model)
-    for algo in algorithms:
-        for criterion in [x for x in LEARNED if x in learners.facts(algo).criteria]:
-            for model in LEARNED[criterion]:
-                yield f"learn {model} --algo {algo}", partial(learn, model, algo, **LENGTHS[criterion])
-
-
-def _solved(model: str) -> None:
-    from cmdpkit.exact.tradeoff import tradeoff  # nothing else here needs these two
-    from cmdpkit.simulate.distribution import simulate_policy
-
-    cmdp = load(model)
-    solution = solve(cmdp)
-    if isinstance(solution.policy, Policy):
-        simulate_policy(cmdp, solution.policy, 100)
-    if cmdp.criterion.has_horizon:
-        tradeoff(cmdp, cmdp.constraints[0].name, 3)
+    cmdp = env if isinstance(env, CMDP) else load(env)
+    world = ModelWorld(cmdp, env if isinstance(env, str) else f"model {cmdp.fingerprint()[:8]}")
+    signs = np.array([1.0, *cmdp.signs])
+    target = np.array([np.nan if world.optimum is None else world.optimum, *cmdp.rho])  # [1+N]
+    missed = dict[str, FloatArray]()  # by how much every episode falls short of the target, [K, 1+N]
+    if policies is not None:
+        blocks = list(policies)
+        pairs = [x for x in blocks if isinstance(x, Sequence) and len(x) == 2 and isinstance(x[1], Policy)]
+        if not blocks or len(pairs) < len(blocks) or not all(is_int(n) and n > 0 for n, _ in pairs):
+            raise CmdpkitError(f"policies is {quoted(blocks)}, expected pairs (number of episodes, Policy)")
+        policy = blocks[-1][1] if policy is None else policy
+        values = np.array([[x.v, *x.w] for x in (evaluate(cmdp, played) for _, played in blocks)])
+        missed[""] = np.repeat(target - signs * values, [n for n, _ in blocks], axis=0)
+        missed["strong_"] = np.maximum(missed[""], 0.0)
+    if returns is not None:
+        earned = numbers("returns", returns)
+        if earned.ndim != 2 or earned.shape[1] != 1 + cmdp.N or not np.isfinite(earned).all():
+            raise CmdpkitError(f"returns has shape {earned.shape}, expected (episodes, {1 + cmdp.N}), all finite")
+        missed["realised_"] = target - signs * earned
+    lengths = {len(x) for x in missed.values()}
+    if policy is None or len(lengths) != 1 or 0 in lengths:
+        raise CmdpkitError(
+            "give policies=[(episodes, policy), ...], or returns [episodes, 1 + N] and the last policy=, or both with "
+            f"the same number of episodes; here these are {sorted(lengths) or 'none'}"
+        )
+    K, exact = lengths.pop(), evaluate(cmdp, policy)
+    read = np.array(checkpoints(K))
+    sums = {prefix: np.cumsum(x, axis=0)[read - 1].T for prefix, x in missed.items()}
+    curves = {"episode": read.astype(float)}
+    curves |= {f"{prefix}regret": x[0] for prefix, x in sums.items() if world.optimum is not None}
+    curves |= {f"{prefix}violation": x[1:] for prefix, x in sums.items()}
+    if policies is not None:
+        unsafe = (missed[""] > BOUND_MET * np.maximum(1.0, abs(target)))[:, 1:].any(axis=1)
+        curves["unsafe_episodes"] = np.cumsum(unsafe)[read - 1].astype(float)
+    return RunRecord(
+        run=Run(world.name, algo, K, seed, IMPORTED, fingerprint=world.fingerprint, code=code),
+        constraints=cmdp.constraints,
+        optimum=world.optimum,
+        curves=curves,
+        policy=policy,
+        policy_value=exact.v,
+        policy_utilities=exact.w,
+        decisions=tuple(policy.stochastic_decisions(reach=reach(cmdp, policy))),
+        certificate=None,
+        phases=(),
+        internals={},
+        notes=("made by another library and imported; how it learned is not known here", *world.notes),
+        seconds=seconds,
+    )

@@ -33,9 +33,8 @@ from cmdpkit.learners._note import ActionIndex, Note, StateIndex, UnitTotals
 from cmdpkit.model.compiled import COMPILE_METER
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.belief import Counted
 from cmdpkit.records.code import checkout_of, versions
-from cmdpkit.records.record import Certificate, Evaluation, Run, RunRecord, plain
+from cmdpkit.records.record import OVER, Certificate, Counted, Evaluation, Run, RunRecord, plain
 from cmdpkit.running.active import (
     ActiveRun,
     Progress,
@@ -398,7 +397,7 @@ def in_users_names(value: Any, world: World, policy: Policy) -> Any:
     if isinstance(value, Mapping):
         return {key: in_users_names(inner, world, policy) for key, inner in value.items()}
     if isinstance(value, StateIndex):
-        return policy.states[value] if value < len(policy.states) else "(episode over)"
+        return policy.states[value] if value < len(policy.states) else OVER
     if isinstance(value, ActionIndex):
         return policy.action_names[value]
     if isinstance(value, UnitTotals):

@@ -111,10 +111,9 @@ def _utilities(world: World, policy: Policy | None, given: ArrayLike | None) -> 
 # -- When a run of unknown length stops: after a number of episodes, steps or seconds, or by its certificate.
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # units of time
-RULE = re.compile(r"(?:(width|gap) ?= ?)?((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?) ?(s|min|h|%)?")
+RULE = re.compile(r"(gap ?= ?)?((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?) ?(s|min|h|%)?")
 EXPECTED = (
-    'a number of episodes or steps, a time such as "60s" or "2h", "certified", "width=0.1", "gap=0.05" (or "gap=1%"), '
-    "or a function"
+    'a number of episodes or steps, a time such as "60s" or "2h", "certified", "gap=0.05" (or "gap=1%"), or a function'
 )
 
 Asked = int | str | Callable[[Progress], bool]  # the types that stop= accepts
@@ -127,9 +126,8 @@ class Stop:
     length: int | None = None  # of the whole run, in episodes or steps
     seconds: float | None = None  # seconds of learning
     rule: Callable[[Progress], bool] | None = None  # when this returns True
-    certified: bool = False  # whether a policy is wanted that its certificate can call safe
+    certified: bool = False  # whether the rule needs a certificate that holds whenever it is looked at
     gap: tuple[float, bool] | None = None  # how close to the optimum it shall be; True: as a share of the range
-    proved: bool = False  # whether the rule needs a certificate that holds whenever the run is stopped
 
 
 def stop_of(asked: Asked) -> Stop:
@@ -140,20 +138,17 @@ def stop_of(asked: Asked) -> Stop:
         return Stop(length=check_length("stop", asked))
     text = asked.strip() if isinstance(asked, str) else ""
     if text == "certified":
-        return Stop(rule=is_certified, certified=True, proved=True)
+        return Stop(rule=is_certified, certified=True)
     found = RULE.fullmatch(text)
-    what, number, unit = found.groups() if found else (None, 0, None)
+    gap, number, unit = found.groups() if found else (None, 0, None)
     x = float(number)
     if 0 < x < math.inf:
-        if what is None and unit in SECONDS:
+        if gap is not None and unit in (None, "%"):
+            return Stop(rule=is_optimal, certified=True, gap=(x / 100, True) if unit else (x, False))
+        if gap is None and unit in SECONDS:
             return Stop(seconds=x * SECONDS[unit])
-        if what is None and unit is None and x.is_integer():
+        if gap is None and unit is None and x.is_integer():
             return Stop(length=check_length("stop", int(x)))
-        if what == "width" and unit is None:
-            return Stop(rule=narrower_than(x), proved=True)
-        if what == "gap" and unit in (None, "%"):
-            gap = (x / 100, True) if unit else (x, False)
-            return Stop(rule=is_optimal, certified=True, proved=True, gap=gap)
     raise CmdpkitError(f"stop is {asked!r}, expected {EXPECTED}; numbers are above 0, and whole where they count")
 
 
@@ -170,36 +165,19 @@ def is_optimal(at: Progress) -> bool:
 
 
 def outlook(at: Progress) -> str:
-    """Gap of a run with a goal, what is known least, and episodes left if the gap falls like 1 / sqrt(episodes)."""
+    """The proved gap of a run with a goal, next to this goal."""
     found, goal = at.latest, at.goal
     if goal is None or found is None or found.gap is None:
         return "" if goal is None else f"nothing is proved yet, goal {goal:.3g}"
-    said = f"gap at most {found.gap:.3g}, goal {goal:.3g}"
-    if not found.within_bounds:
-        said += ", bounds not proved yet"
-    if found.least_known:
-        step, state, action, visits, share = found.least_known[0]
-        place = f"state {state}, action {action}" if step is None else f"step {step}, state {state}, action {action}"
-        said += f"; {share:.0%} of it for {place} (taken {visits:,} times)"
-    more = at.done * ((found.gap / goal) ** 2 - 1)
-    return said + (f"; about {float(f'{more:.1g}'):,.0f} more {at.run.unit}s" if more > 0 else "")
-
-
-def narrower_than(width: float) -> Callable[[Progress], bool]:
-    """A rule that stops when no interval of the certificate is wider than this, each in its own units."""
-
-    def narrow(at: Progress) -> bool:
-        found = at.certificate()
-        return found is not None and all(high - low <= width for low, high in (found.value, *found.utilities))
-
-    return narrow
+    unproved = "" if found.within_bounds else ", bounds not proved yet"
+    return f"gap at most {found.gap:.3g}, goal {goal:.3g}{unproved}"
 
 
 # These are settings of `learn`, of experiment files or of the command line, or facts that the world tells an algorithm.
 # fmt: off
 RESERVED = frozenset({
     "algo", "baseline", "baseline_utility", "bound", "bounds", "checkpoint", "constraints", "env", "episodes",
-    "first_seed", "kind", "model", "more", "noise", "out", "preset", "progress", "readings", "renormalise", "seed",
+    "first_seed", "kind", "model", "more", "noise", "out", "preset", "progress", "readings", "seed",
     "seeds", "slack", "spec", "steps", "stop", "threads",
 })
 # fmt: on
@@ -338,13 +316,13 @@ def stop_rule(world: World, length: int | None, stop: Asked | None) -> Stop | No
     if stop is None:
         return None
     until = stop_of(stop)
-    if until.proved and unit == "step":
+    if until.certified and unit == "step":
         raise CmdpkitError(
             f"stop is {stop!r}, which needs a certificate that holds whenever the run is stopped; {world.name} has no "
             "episodes, and intervals without episodes are approximate: give a number of steps, a time or a function"
         )
     if until.certified and until.gap is None and not world.constraints:
-        raise CmdpkitError(f'{world.name} has no constraints to certify; give for example stop="width=0.1" instead')
+        raise CmdpkitError(f'{world.name} has no constraints to certify; give for example stop="gap=0.1" instead')
     return until
 
 

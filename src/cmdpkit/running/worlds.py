@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from threading import Lock
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
@@ -42,7 +44,6 @@ class World:
     noise: Noise  # how rewards and utilities of a model are drawn
     fingerprint: str  # a digest of everything that defines the world
     constraints: tuple[Constraint, ...]  # [N], the bounds
-    optimum: float | None  # the best value under the bounds; None if it is not known
     scales: tuple[Scale, ...]  # [1 + N], of reward and utilities
     notes: tuple[str, ...]  # facts about the world that a reader of the results must know
     meter: Meter | StepMeter  # what measures the run
@@ -107,7 +108,8 @@ class World:
         """Continue from a checkpoint."""
         self.meter.restore(state)
 
-    def _solved(self) -> Solution | None:
+    @cached_property
+    def solution(self) -> Solution | None:
         """What regret is measured against; None without a model or, with a note, if the bounds cannot be met."""
         try:
             return None if self.cmdp is None else solve_fully(self.cmdp)
@@ -115,9 +117,14 @@ class World:
             self.notes += (f"{error}; without an optimum there is no regret",)
             return None
 
+    @property
+    def optimum(self) -> float | None:
+        """The best value under the bounds; None if it is not known."""
+        return None if self.solution is None else self.solution.value
+
 
 class ModelWorld(World):
-    """A known model, simulated; regret is measured against its exact optimum."""
+    """A known model, simulated; regret is measured against its exact optimum, which is computed for the first run."""
 
     cmdp: CMDP
 
@@ -130,24 +137,22 @@ class ModelWorld(World):
         self.fingerprint = cmdp.fingerprint()
         self.scales = (cmdp.reward_scale, *cmdp.utility_scales)
         self.notes = () if noise == "none" else (f"rewards and utilities are drawn: {noise}",)
-        best = self._solved()
-        self.optimum = None if best is None else best.value
-        self._enter(best)
+        self._lock = Lock()  # for runs that are begun side by side
 
-    def _enter(self, best: Solution | None) -> None:
-        """Make the place where learners act."""
-        self.source = Source.of(self.cmdp, self.optimum, self.noise)
-        self.meter = self.source.meter
+    @cached_property
+    def unplayed(self) -> Source:
+        """The place where learners act, before the first run."""
+        return Source.of(self.cmdp, self.optimum, self.noise)
 
-    def fresh(self) -> ModelWorld:
+    def fresh(self) -> Self:
         """The same world with nothing counted yet; the optimum and the simulator are shared, not computed again."""
-        new = copy(self)
-        new.begin()
-        return new
+        with self._lock:
+            _ = self.unplayed
+        return copy(self)
 
     def begin(self) -> None:
         """Begin a run: set all counts to zero."""
-        self.source = Source(self.source.simulator, Meter.of(self.cmdp, self.optimum))
+        self.source = self.unplayed._replace(meter=Meter.of(self.cmdp, self.optimum))
         self.meter = self.source.meter
 
     def spec(self, K: int) -> Spec:
@@ -171,29 +176,33 @@ class ModelWorld(World):
 class StepWorld(ModelWorld):
     """A known model without a horizon: one run of single steps, without episodes."""
 
-    def _solved(self) -> Solution | None:
-        Spec.of(self.cmdp, 1)  # raises if no learner supports the criterion
-        return super()._solved()
-
-    def _enter(self, best: Solution | None) -> None:
-        criterion = self.cmdp.criterion
-        self.criterion, self.best = criterion.kind, None
-        if best is not None:
-            assert isinstance(best, StationarySolution)
-            gaps = gap_table(self.cmdp, best.lam)
-            self.best = StepOptimum(best.value / (criterion.steps_in_value or 1.0), best.lam, gaps)  # per step
-        self.walk = Walk.of(self.cmdp, self.best, self.noise)
-        self.meter = self.walk.meter
+    def __init__(self, cmdp: CMDP, *about: Any) -> None:
+        super().__init__(cmdp, *about)
+        self.criterion = cmdp.criterion.kind
         if self.criterion == "discounted":
             self.notes += (
-                f"regret and violation are per step, which is totals times {1 - (criterion.discount or 0):g}; the run "
-                "starts again with this probability after each step",
+                f"regret and violation are per step, which is totals times {1 - (cmdp.criterion.discount or 0):g}; the "
+                "run starts again with this probability after each step",
             )
+
+    @cached_property
+    def best(self) -> StepOptimum | None:
+        """The optimum per step, and what every action loses against it."""
+        if self.solution is None:
+            return None
+        assert isinstance(self.solution, StationarySolution)
+        steps, lam = self.cmdp.criterion.steps_in_value or 1.0, self.solution.lam
+        return StepOptimum(self.solution.value / steps, lam, gap_table(self.cmdp, lam))
+
+    @cached_property
+    def unplayed(self) -> Walk:  # type: ignore[override]
+        """The place where learners act, before the first run."""
+        return Walk.of(self.cmdp, self.best, self.noise)
 
     def begin(self) -> None:
         """Begin a run: set all counts to zero."""
         self.meter = StepMeter.of(self.cmdp, self.best)
-        self.walk = self.walk._replace(meter=self.meter, place=self.walk.place * 0 - 1)
+        self.walk = self.unplayed._replace(meter=self.meter, place=self.unplayed.place.copy())
 
     def play(self, learner: Learner, rng: Stream, n: int) -> None:
         """Let the learner take n more steps, usually in compiled code."""
@@ -232,37 +241,31 @@ def world_of(
     constraints: Iterable[Constraint] | None = None,
     noise: Noise = "none",
     bounds: Mapping[str, float] | None = None,
-    *,
-    renormalise: bool = False,
 ) -> World:
     """The world in which a learner acts, made from what the user gives.
 
     ``env`` is a model, its name or its file, a Gymnasium environment, the name of a function that makes one of these
     ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
-    made, changed = build(env, renormalise=renormalise) if isinstance(env, str) else env, dict(bounds or {})
+    made = build(env) if isinstance(env, str) else env
+    changed = dict(bounds or {})
     if constraints is not None and isinstance(made, CMDP | FunctionModel):
         raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
     if isinstance(made, CMDP):
         return model_world(made.with_bounds(**changed), env if isinstance(env, str) else "model", noise, changed)
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a CMDP can be simulated with noise")
-    from cmdpkit.running.gym import GymWorld
-    from cmdpkit.running.gym.world import GymRecipe, function_world
+    if bounds and not isinstance(made, FunctionModel):
+        raise CmdpkitError("bounds are for models; give an environment's bounds in its constraints")
+    from cmdpkit.running.gym.world import GymRecipe, GymWorld, function_world
 
     if isinstance(env, str):
         limits = None if constraints is None else tuple(constraints)
         return GymRecipe(env, constraints=limits, bounds=tuple(changed.items())).make(made)
     if isinstance(env, FunctionModel):
         return function_world(env.with_bounds(**changed))
-    if bounds:
-        raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
     if not isinstance(env, World | GymRecipe):
         return GymWorld(env, constraints)
     if constraints is not None:
         raise CmdpkitError("a world or a recipe has constraints of its own; leave constraints out")
-    if isinstance(env, World):
-        return env
-    if renormalise:
-        raise CmdpkitError("renormalise is for model files, and this is the recipe of an environment; leave it out")
-    return env.make()
+    return env.make() if isinstance(env, GymRecipe) else env

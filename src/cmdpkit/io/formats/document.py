@@ -70,7 +70,7 @@ def constraint_entry(c: Constraint) -> dict[str, Any]:
 
 # The keys and columns of every transition; no constraint may have one of these names.
 RESERVED = ("state", "action", "step", "next", "next_state", "probability", "reward", "outcomes")
-REMEDY = "renormalise = true under [model], --renormalise or renormalise=True divide by the sum"
+REMEDY = "renormalise = true under [model], or renormalise=True in Python, divides by the sum"
 PER_STEP = ("next", "reward", "constraints", "actions", "outcomes")  # the parts that may depend on the step
 
 

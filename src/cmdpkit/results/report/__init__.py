@@ -22,7 +22,7 @@ from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.results.study_tables import by_problem, grid_table, group_table, rank_table, within_bounds
 from cmdpkit.results.wording import bounded, drawn, label, number, short
-from cmdpkit.running.importing import PRESET as IMPORTED
+from cmdpkit.running.learning import IMPORTED
 
 BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
 CURVE_DIGITS = 6  # significant digits of the points of a curve; tables carry every digit

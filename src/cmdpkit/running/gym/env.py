@@ -1,4 +1,4 @@
-"""Models as Gymnasium environments, wrappers that put costs into ``info["cost"]``, and what environments declare."""
+"""Models as Gymnasium environments, environments that are given a cost, and what environments declare."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ Mask = NDArray[np.int8]
 Range = tuple[float, float]
 
 
-def to_gym(cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> CMDPEnv:
-    """An environment whose episodes are those of the model: H steps from its start distribution.
+class CMDPEnv(gymnasium.Env[Any, Any]):
+    """An environment whose episodes are those of a model: H steps from its start distribution, and then truncated.
 
-    Observations and actions are indices of states and actions. ``info["costs"]`` [N] holds what the constraints count,
-    in the user's units and order, and ``info["cost"]`` the same as a number where there is one constraint, as other
-    libraries expect it; ``info["action_mask"]`` marks the actions that exist now, and ``info["step"]`` how many
-    steps were taken. With noise "bernoulli" each signal is drawn with the model's value as its mean: it is 0 or 1 if
-    all values in the model lie between these, and else the smallest or the largest value in the model.
+    `CMDP.to_gym` makes it. Observations and actions are indices of states and actions. ``info["costs"]`` [N] holds what
+    the constraints count, in the user's units and order, and ``info["cost"]`` the same as a number where there is one
+    constraint, as other libraries expect it; ``info["action_mask"]`` marks the actions that exist now, and
+    ``info["step"]`` how many steps were taken. With noise "bernoulli" each signal is drawn with the model's value as
+    its mean: it is 0 or 1 if all values in the model lie between these, and else the smallest or the largest value in
+    the model.
 
     With ``observe_step`` an observation is the pair (steps taken, state), of the space MultiDiscrete([H + 1, S]): an
     optimal policy depends on both, and a library that sees only observations needs both.
 
     >>> from cmdpkit import envs
-    >>> env = to_gym(envs.build("paper/grid"))
+    >>> env = envs.build("paper/grid").to_gym()
     >>> s, info = env.reset(seed=1)
     >>> s, info["action_mask"].tolist(), info["step"]
     (2, [0, 1, 1, 1, 1], 0)
@@ -52,11 +53,6 @@ def to_gym(cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> 
     >>> s, round(reward, 3), info["cost"], info["costs"].tolist(), info["step"]
     (7, 0.646, 1.0, [1.0], 1)
     """
-    return CMDPEnv(cmdp, noise, observe_step=observe_step)
-
-
-class CMDPEnv(gymnasium.Env[Any, Any]):
-    """A model to act in; see `to_gym`. An episode is truncated after H steps."""
 
     def __init__(self, cmdp: CMDP, noise: Noise = "none", *, observe_step: bool = False) -> None:
         cmdp.need_horizon("a Gymnasium environment of this package")
@@ -98,14 +94,14 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         a = int(action)
         if cmdp.outcomes is None:
             r, g = cmdp.compact.r, cmdp.compact.g
-            reward, cost = self._earned(np.array([r[h % len(r), s, a], *g[:, h % g.shape[1], s, a]]))
+            reward, costs = self._earned(np.array([r[h % len(r), s, a], *g[:, h % g.shape[1], s, a]]))
             self._s = int(cmdp.kernel.successors[self._entry(cmdp.kernel, a)])
         else:  # what is earned is drawn together with the next state
             entry = self._entry(cmdp.outcomes.entries, a)
-            reward, cost = self._earned(cmdp.outcomes.signals[entry] * np.array([1.0, *cmdp.signs]))
+            reward, costs = self._earned(cmdp.outcomes.signals[entry] * np.array([1.0, *cmdp.signs]))
             self._s = int(cmdp.outcomes.entries.successors[entry])
         self._h += 1
-        return self._observed(), reward, False, self._h == cmdp.H, {**told_costs(cost), **self._info()}
+        return self._observed(), reward, False, self._h == cmdp.H, {**_told(costs), **self._info()}
 
     def _observed(self) -> Any:
         """The state, or the number of steps taken and the state."""
@@ -191,7 +187,7 @@ class FunctionEnv(gymnasium.Env[Any, Any]):
             outcomes = [form.step(x, a, e) for e in range(model.events)]
             x = outcomes[_drawn(np.array([p for _, p in outcomes]), self.np_random)][0]
         self._s, self._h = int(form.encode(x)), self._h + 1
-        return self._s, float(signals[0]), False, self._h == self.H, {**told_costs(signals[1:]), **self._info()}
+        return self._s, float(signals[0]), False, self._h == self.H, {**_told(signals[1:]), **self._info()}
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": self.allowed[self._s].astype(np.int8), "step": self._h}
@@ -215,8 +211,8 @@ class Actions(Discrete[np.int64]):
         return super().sample(self.mask if mask is None and probability is None else mask, probability)
 
 
-def told_costs(costs: FloatArray) -> dict[str, Any]:
-    """The entries of info about the costs [N] of a step: "costs", and "cost", which is a number where N is 1."""
+def _told(costs: FloatArray) -> dict[str, Any]:
+    """What the constraints count, as ``info`` holds it."""
     return {"cost": float(costs[0]) if len(costs) == 1 else costs, "costs": costs}
 
 
@@ -232,48 +228,16 @@ def _range(scale: Scale, constraint: Constraint | None = None) -> Range:
     return ends if constraint is None or constraint.sign > 0 else (-ends[1] + 0.0, -ends[0] + 0.0)
 
 
-showing.to_gym.register(CMDP, to_gym)
+showing.to_gym.register(CMDP, CMDPEnv)
 
 
-# -- Wrappers that put costs of other conventions into ``info["cost"]``, and Gymnasium's toy environments with a cost.
-
-Step = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
-
-
-class CostFromStep(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """For environments whose step returns (obs, reward, cost, terminated, truncated, info), as in Safety-Gymnasium."""
-
-    def step(self, action: Any) -> Step:
-        """Take one step, with the cost moved to ``info["cost"]``."""
-        obs, reward, cost, terminated, truncated, info = self.env.step(action)  # type: ignore[misc]
-        return obs, reward, terminated, truncated, {**info, "cost": cost}
-
-
-class CostFromReward(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """For environments with a vector as reward, as in MO-Gymnasium: the first entry is the reward, the rest the cost.
-
-    If the environment declares a ``reward_space``, its limits become the ranges that `GymWorld` needs. The constraints
-    say what the rest means: `at_most` for a cost, `at_least` for an objective.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        space = getattr(env.unwrapped, "reward_space", None)
-        if space is not None and np.isfinite([space.low, space.high]).all():
-            low, *lows = (float(x) for x in space.low)
-            high, *highs = (float(x) for x in space.high)
-            ranges = {"reward_range": (low, high), "cost_ranges": list(zip(lows, highs, strict=True))}
-            self.metadata = {**env.metadata, **ranges}
-
-    def step(self, action: Any) -> Step:
-        """Split the vector into reward and costs."""
-        obs, rewards, terminated, truncated, info = self.env.step(action)
-        first, rest = np.split(np.asarray(rewards, dtype=float), [1])
-        return obs, float(first[0]), terminated, truncated, {**info, **told_costs(rest)}
+# -- Environments that are given a cost, and Gymnasium's toy environments with one.
 
 
 class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gives an environment a cost, and perhaps another reward: ``outcome(obs, action, next obs, reward)`` returns both.
+
+    The reward may be anything that the environment returns, such as a vector of reward and costs.
 
     >>> from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
     >>> env = WithCost(FrozenLakeEnv(), lambda s, a, s_next, reward: (reward, float(s_next == s)))
@@ -286,9 +250,7 @@ class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):
     cmdp: CMDP | None = None  # the exact model, if there is one; `GymWorld` looks here
     name: str | None = None  # name of the environment in records
 
-    def __init__(
-        self, env: gymnasium.Env[Any, Any], outcome: Callable[[Any, Any, Any, float], tuple[float, Any]]
-    ) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], outcome: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> None:
         super().__init__(env)
         self._outcome, self._obs = outcome, None
 
@@ -298,10 +260,10 @@ class WithCost(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._obs = obs
         return obs, info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take one step, with its cost in ``info["cost"]``."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        reward, info["cost"] = self._outcome(self._obs, action, obs, float(reward))
+        reward, info["cost"] = self._outcome(self._obs, action, obs, reward)
         self._obs = obs
         return obs, reward, terminated, truncated, info
 
@@ -361,7 +323,7 @@ def steps(env: gymnasium.Env[Any, Any], horizon: int | None) -> int:
         if not declared:
             raise CmdpkitError(
                 "the environment has no time limit: give a horizon, GymWorld(env, constraints, horizon=...), or wrap "
-                "it in gymnasium.wrappers.TimeLimit(env, max_episode_steps=...); cmdpkit.gym.probe(env) proposes one"
+                "it in gymnasium.wrappers.TimeLimit(env, max_episode_steps=...)"
             )
         return min(declared)
     check_horizon(horizon)
@@ -384,10 +346,11 @@ def limits(env: gymnasium.Env[Any, Any]) -> list[int]:
 def reward_scale(env: gymnasium.Env[Any, Any], given: Any) -> Scale:
     """The map of the reward to [0, 1], from the range that was given or that the environment declares."""
     declared = _metadata(env).get("reward_range", getattr(env.unwrapped, "reward_range", None))
-    if given is None and not _is_finite(declared):
+    if given is None and declared is None:
         raise CmdpkitError(
             "the range of the reward is not known: give it, GymWorld(env, constraints, reward_range=(low, high)), or "
-            'declare it in env.metadata["reward_range"]; cmdpkit.gym.probe(env) proposes one'
+            'declare it in env.metadata["reward_range"]; a loop of random actions shows what to expect (see "Ranges '
+            'and horizon" in the guide to Gymnasium)'
         )
     low, high = _ordered("reward_range", declared if given is None else given)
     return Scale(low, high - low or 1.0)
@@ -408,26 +371,9 @@ def cost_scales(env: gymnasium.Env[Any, Any], given: Any, constraints: Sequence[
     return tuple(scales)
 
 
-def declared_ranges(env: gymnasium.Env[Any, Any], N: int) -> list[Range | None]:
-    """The ranges of the reward and of N costs that an environment declares, or None for each that it does not."""
-    found = _metadata(env)
-    costs = found.get("cost_ranges")
-    listed = [found.get("reward_range"), *(costs if isinstance(costs, Sequence) and len(costs) == N else [None] * N)]
-    return [(float(x[0]), float(x[1])) if x is not None and _is_finite(x) and np.size(x) == 2 else None for x in listed]
-
-
 def _metadata(env: gymnasium.Env[Any, Any]) -> Mapping[str, Any]:
     """The metadata of the environment; empty if they are not a mapping."""
-    metadata = getattr(env, "metadata", None)
-    return metadata if isinstance(metadata, Mapping) else {}
-
-
-def _is_finite(declared: Any) -> bool:
-    """Whether a declared range, which may be anything, consists of finite numbers."""
-    try:
-        return bool(np.isfinite(np.asarray(declared, dtype=float)).all())
-    except (TypeError, ValueError):
-        return False
+    return env.metadata if isinstance(env.metadata, Mapping) else {}
 
 
 def _ordered(what: str, pair: Any) -> Range:

@@ -11,12 +11,11 @@ scales and checks its signals, and another one learns from them. `ByStep` is for
 Everything that an environment returns is converted strictly. Gymnasium promises a whole number as the observation of a
 `Discrete` space, a number as the reward and truth values for the end of an episode. Python would silently convert much
 more: 1.7 or "1" to state 1, and the text "False" to true. The functions here refuse that with a TypeError, and
-`answer_of` explains to the user what is wrong.
+`state_in` explains to the user what is wrong.
 """
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
@@ -34,7 +33,6 @@ from cmdpkit.model.tolerances import OUT_OF_RANGE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.model.validate import is_int
 from cmdpkit.running.gym.env import Numbers
-from cmdpkit.running.gym.periods import BLOCK
 from cmdpkit.simulate.random import Stream, uniform
 
 Converted = TypeVar("Converted")
@@ -61,8 +59,6 @@ def whole(x: Any) -> int:
 
 def real(x: Any) -> float:
     """A single number; a text that looks like one is refused."""
-    if isinstance(x, numbers.Real):
-        return float(x)
     array = np.asarray(x)
     if array.shape != () or array.dtype.kind not in "biuf":
         raise TypeError("not a number")
@@ -92,53 +88,29 @@ def _key(info: Mapping[str, Any], N: int) -> str:
     return "costs" if N > 1 and "costs" in info else "cost"
 
 
-class Answer(NamedTuple):
-    """What a step has returned."""
-
-    state: int  # counting from 0
-    reward: float
-    costs: FloatArray  # [N]
-    over: bool  # whether the episode has ended
-    info: Mapping[str, Any]
-
-
-def step_of(place: str, env: gymnasium.Env[Any, Any], a: int, states: Numbers, N: int | None) -> Answer:
-    """Take a step and convert what it returns; RunFailed says what went wrong."""
-    return answer_of(place, _called(place, f"env.step({a})", partial(env.step, a)), states, N)
-
-
-def answer_of(place: str, result: Any, states: Numbers, N: int | None) -> Answer:
-    """What a step has returned, for N constraints, or as many as there are costs; RunFailed says what is wrong."""
+def state_in(place: str, result: Any, states: Numbers, N: int) -> int:
+    """The state, counting from 0, in what a step has returned for N constraints; RunFailed says what is wrong."""
     expected = "(obs, reward, terminated, truncated, info)"
     if not isinstance(result, tuple | list):
         raise RunFailed(f"{place}: env.step returned {quoted(result)}, expected {expected}")
     if len(result) != 5:
-        advice = "; cmdpkit.gym.CostFromStep takes the cost out of six" if len(result) == 6 else ""
+        advice = '; let a wrapper move the cost into info["cost"]' if len(result) == 6 else ""
         raise RunFailed(f"{place}: expected {expected}, got {len(result)} values{advice}: {quoted(result)}")
     obs, reward, terminated, truncated, info = result
-    advice = "; cmdpkit.gym.CostFromReward splits a vector" if isinstance(reward, np.ndarray | tuple | list) else ""
-    earned = _strict(place, "the reward", real, reward, f"a number{advice}")
-    ends = (("terminated", terminated), ("truncated", truncated))
-    over = [_strict(place, name, flag, x, "True or False") for name, x in ends]
+    advice = "; cmdpkit.gym.WithCost can split a vector" if isinstance(reward, np.ndarray | tuple | list) else ""
+    _strict(place, "the reward", real, reward, f"a number{advice}")
+    for name, x in (("terminated", terminated), ("truncated", truncated)):
+        _strict(place, name, flag, x, "True or False")
     state = _state(place, "observation", obs, states)
     if not isinstance(info, Mapping):
         raise RunFailed(f'{place}: info is {quoted(info)}, expected a dict with a "cost"')
-    if N is None:
-        N = next((int(np.size(info[key])) for key in ("costs", "cost") if key in info), 0)
-    key = _key(info, N)
-    if N and key not in info:
-        raise RunFailed(f'{place}: info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one')
-    rule = "a number" if N == 1 else f"{N} numbers"
-    told = _strict(place, f'info["{key}"]', partial(costs, N=N), info[key], rule) if N else np.zeros(0)
-    return Answer(state, earned, told, any(over), info)
-
-
-def reset_of(place: str, env: gymnasium.Env[Any, Any], states: Numbers, **seed: Any) -> tuple[int, Any]:
-    """Begin an episode: its first state, counting from 0, and info; RunFailed says what went wrong."""
-    result = _called(place, "env.reset", partial(env.reset, **seed))
-    if not isinstance(result, tuple | list) or len(result) != 2:
-        raise RunFailed(f"{place}: env.reset returned {quoted(result)}, expected (obs, info)")
-    return _state(place, "first observation", result[0], states), result[1]
+    if N:
+        key = _key(info, N)
+        if key not in info:
+            raise RunFailed(f'{place}: info has no "cost" for {N} constraints; cmdpkit.gym.WithCost adds one')
+        rule = "a number" if N == 1 else f"{N} numbers"
+        _strict(place, f'info["{key}"]', partial(costs, N=N), info[key], rule)
+    return state
 
 
 def _state(place: str, what: str, obs: Any, states: Numbers) -> int:
@@ -155,7 +127,7 @@ def _strict(place: str, what: str, convert: Callable[[Any], Converted], x: Any, 
         raise RunFailed(f"{place}: {what} is {quoted(x)}, expected {rule}") from error
 
 
-EPISODES_PER_SEED = BLOCK  # episodes from one call of reset with a seed to the next
+EPISODES_PER_SEED = 64  # episodes from one call of reset with a seed to the next
 FAILURES = (Exception, SystemExit)  # of an environment; one that exits must not end the program as if all was well
 MAX_EXCEPTION = 200  # characters of an exception of an environment that a message shows
 
@@ -220,7 +192,7 @@ class GymPlayer:
                 if not 0 <= s < size:
                     raise ValueError("not in the observation space")
             except Exception as error:  # only what the environment returned is touched here
-                answer_of(_at(k, h), result, self.problem.states, width - 1)  # says what is wrong
+                state_in(_at(k, h), result, self.problem.states, width - 1)  # says what is wrong
                 raise _env_raised(_at(k, h), "what env.step returned", error) from error  # only if it looks right now
             h += 1
             over = over or h == H
@@ -256,16 +228,21 @@ class GymPlayer:
                         "is in another state than before; a run in it cannot be resumed"
                     )
                 action = int(self.actions[j % EPISODES_PER_SEED, h]) + self.problem.actions.first
-                s = step_of(_at(j, h), self.env, action, self.problem.states, len(self.problem.constraints)).state
+                result = _called(_at(j, h), f"env.step({action})", partial(self.env.step, action))
+                s = state_in(_at(j, h), result, self.problem.states, len(self.problem.constraints))
 
     def _reset(self, k: int) -> int:
         """Reset the environment for episode k, and return the first state."""
         block, i = divmod(k, EPISODES_PER_SEED)
-        seed: dict[str, int] = {}
+        seed: dict[str, Any] = {}
         if i == 0:
             words = np.random.SeedSequence([int(x) for x in self.root], spawn_key=(block,))
             seed = {"seed": int(words.generate_state(1)[0])}
-        return reset_of(f"episode {k + 1}", self.env, self.problem.states, **seed)[0]
+        place = f"episode {k + 1}"
+        result = _called(place, "env.reset", partial(self.env.reset, **seed))
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise RunFailed(f"{place}: env.reset returned {quoted(result)}, expected (obs, info)")
+        return _state(place, "first observation", result[0], self.problem.states)
 
     def _settle(self, k: int, t: int) -> None:
         """Scale, check and add up the signals of the t steps played, and fill in the rest of the episode."""
