@@ -122,8 +122,7 @@ Labels = Annotated[
     "show runs/quickstart",
     "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
     "show runs/quickstart --grid --metric strong_violation --table latex",
-    "show runs/quickstart --against cl-pri --ranks",
-    "show runs/quickstart --sweep eta",
+    "show runs/quickstart --against cl-pri",
 )
 def show(
     folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
@@ -134,10 +133,6 @@ def show(
     against: Annotated[
         str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
     ] = None,
-    ranks: Annotated[bool, Option("--ranks", help="The mean rank of every algorithm over all problems.")] = False,
-    sweep: Annotated[
-        str | None, Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
-    ] = None,
     metric: Annotated[
         str, Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
     ] = "strong_regret",
@@ -146,8 +141,7 @@ def show(
 ) -> None:
     """Show tables of runs, as wide as the terminal.
 
-    By default one table per problem, as `bench` prints them. --grid, --against, --ranks and --sweep show other
-    tables of one --metric instead.
+    By default one table per problem, as `bench` prints them. --grid and --against show tables of one --metric instead.
     """
     from cmdpkit.results.study import study_text, tables_text
     from cmdpkit.results.tables import Table
@@ -158,10 +152,6 @@ def show(
         asked["grid"] = [study.grid(metric)]
     if against is not None:
         asked["comparison"] = list(study.comparison(against, metric, None))
-    if ranks:
-        asked["ranks"] = [study.ranks(metric)]
-    if sweep is not None:
-        asked["sweep"] = [study.sweep(sweep, metric)]
     tables = [each for some in asked.values() for each in some]
 
     def data() -> dict[str, Any]:

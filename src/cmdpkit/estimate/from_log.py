@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from cmdpkit.estimate.log_certificate import certified
 from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, promised, range_of
 from cmdpkit.io.formats.document import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
-from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, checked_range
 from cmdpkit.model.criterion import Criterion, criterion_of
@@ -28,9 +27,6 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import IntArray
 from cmdpkit.model.validate import Name, nearest
 from cmdpkit.operators.policies import occupancy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FEW = 30  # visits; an average of fewer says little
 
@@ -117,13 +113,6 @@ class Estimate(Shown):
         States where no action was recorded keep one, which stays there and signals nothing.
         """
         return plug_in(self.log, self.T)
-
-    def plot(self, *, size: float | tuple[float, float] | None = None) -> Figure:
-        """A matplotlib figure: how often every action was recorded in every state, over all steps.
-
-        ``size`` is the width in inches, or width and height.
-        """
-        return showing.draw(self, size=size)
 
     @cached_property
     def coverage(self) -> Coverage:

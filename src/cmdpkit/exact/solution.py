@@ -89,13 +89,13 @@ class Solution(Shown):
         average = self.cmdp.criterion.kind == "average"
         return Mixture((self.policy,), np.ones(1)) if average else decompose(self.cmdp, self.policy)
 
-    def plot(self, kind: Literal["policy", "occupancy", "course"] = "policy", **options: Any) -> Figure:
+    def plot(self, kind: Literal["policy", "course"] = "policy", **options: Any) -> Figure:
         """A matplotlib figure of the policy.
 
         Parameters
         ----------
-        kind : "policy" has boards where the model has a grid and otherwise a map of states and steps, "occupancy" where
-            the policy goes on a grid, "course" what is expected of a ``signal`` at every step
+        kind : "policy" has boards where the model has a grid and otherwise a map of states and steps, "course" what is
+            expected of a ``signal`` at every step
         options : ``size`` (width in inches, or width and height), ``steps`` of boards, ``signal`` of a course
         """
         return showing.draw(self, kind, **options)

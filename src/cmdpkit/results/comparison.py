@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -13,13 +12,11 @@ from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, Po
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.validate import Name, written_name
-from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, odds
 from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
 from cmdpkit.simulate.distribution import Simulation, TotalShare, exact_distribution
 
 MOST_DIFFERENCES = 15  # rows of the table of differences
-BINS, BAR_WIDTH = 12, 40  # rows of a histogram, and characters of its longest bar
 MOST_STEP_LETTERS = 12  # characters of a list of steps
 MOST_NAMED = 2  # actions of a random decision that are named in a table
 
@@ -182,7 +179,7 @@ def spread_table(played: Mapping[str, Simulation]) -> Table[Spread]:
                data=lambda key, x: {key: None if x is None else x._asdict()}),
         numbers("exact", "exactly", "The same, exactly.", lambda x: x.exact, odds),
         Column("known_by", "known by", "What the model knows: outcomes, or only means, and then outcomes vary more.",
-               lambda x: x.known_by),
+               lambda x: x.known_by, shown=False),
     ), tuple(rows))  # fmt: skip
 
 
@@ -205,11 +202,10 @@ def _spread(plan: str, played: Simulation, name: str, c: Constraint | None) -> S
 
 
 def simulation(name: str, played: Simulation) -> RenderableType:
-    """How totals spread over episodes, as a table and as bars."""
+    """How totals spread over episodes."""
     headline = Text.assemble((label(name), "bold"), f": {_played(played)}")
-    bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
     note = [Text(means_note(played.of_means), style=QUIET)] if played.of_means else []
-    return Group(headline, EMPTY_LINE, TerminalTable(spread_table({"": played})), *note, *bars)
+    return Group(headline, EMPTY_LINE, TerminalTable(spread_table({"": played})), *note)
 
 
 def means_note(names: Iterable[str]) -> str:
@@ -231,18 +227,3 @@ def _played(played: Simulation) -> str:
     if kind == "discounted":
         return f"{runs}, discounted; all later steps weigh {percent(played.left_out)}"
     return f"{runs}; {percent(played.left_out)} of the runs last longer"
-
-
-def _histogram(name: str, totals: np.ndarray) -> Text:
-    """How many episodes have which total."""
-    lines = [label(name)]
-    if np.ptp(totals) <= 1e-9 * max(1.0, float(np.abs(totals).max())):
-        return Text(f"{lines[0]}: {number(float(totals[0]))} in every episode")
-    edges, unit = bars_of(totals, BINS)
-    counts, _ = np.histogram(totals, edges)
-    for i, n in enumerate(counts):
-        bar = "█" * round(BAR_WIDTH * n / counts.max())
-        first, last = edges[i] + unit / 2, edges[i + 1] - unit / 2  # where totals are counted, the smallest and largest
-        place = f"{first:.4g}".rjust(12) + ("" if last - first < unit / 2 else f" to {last:.4g}")
-        lines.append(f"{place:<26} {bar} {percent(n / len(totals))}")
-    return Text("\n".join(lines))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -15,20 +15,20 @@ from rich.text import Text
 from cmdpkit.errors import remedy
 from cmdpkit.exact.solver import Solution
 from cmdpkit.model.cmdp import CMDP, Grid
-from cmdpkit.model.decisions import table_at
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.operators.policies import action_uses
 from cmdpkit.results.tables import DRAWN, EMPTY_LINE, QUIET, TAKEN, plain_table, right
-from cmdpkit.results.wording import counted, drawn, label, odds, percent, ranges
+from cmdpkit.results.wording import counted, drawn, label, percent, ranges
 
 MOST_ROWS = 40  # of a table or a board
-MOST_COLUMNS = 12  # of a table of a policy by itself
+MOST_DECISIONS = 2_000  # of a policy by itself that is printed
 MOST_BOARDS = 12  # different ones; further steps are only counted
 NEVER = "–"  # in place of a decision that is never met
 
-Cell = tuple[str, tuple[str, ...], str]  # mark, actions, odds
+Decided = tuple[str, ...]  # the actions of a decision, none where it is never met
+Cell = tuple[str, Decided, str]  # mark, actions, odds
 
 
 def view(solution: Solution, width: int = 100) -> RenderableType:
@@ -41,10 +41,15 @@ def view(solution: Solution, width: int = 100) -> RenderableType:
             return Columns(boards, padding=(1, 2))
     if reached.any(axis=0).sum() > MOST_ROWS:
         return _summary(solution, reached)
+    names = [label(a) for a in cmdp.action_names]
+
+    def done(h: int, s: int) -> Decided:
+        return _actions(solution, names, h, s) if reached[h, s] else ()
+
     listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
-    table, notes = _by_step(solution, reached, listed)
+    table, notes = _by_step(solution, done, listed)
     if _width(table) > width:
-        table, notes = _by_state(solution, reached, listed), []
+        table, notes = _by_state(solution.policy, listed, done), []
     if len(listed) < cmdp.S:
         notes.append(f"{cmdp.S - len(listed):,} of {cmdp.S:,} states are never reached and left out")
     return Group(table, Text(), Text("; ".join(notes), style=QUIET)) if notes else table
@@ -72,7 +77,7 @@ def _width(renderable: RenderableType) -> int:
     return Console(width=10_000).measure(renderable).maximum
 
 
-def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> tuple[str, ...]:
+def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> Decided:
     """What the policy may do at (h, s)."""
     return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.row(h, s) > NEGLIGIBLE))
 
@@ -130,11 +135,10 @@ def _board(grid: Grid, picture: Sequence[Cell], size: int, title: str) -> Render
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _by_step(solution: Solution, reached: BoolArray, listed: Sequence[int]) -> tuple[Table, list[str]]:
+def _by_step(solution: Solution, done: Callable[[int, int], Decided], listed: Sequence[int]) -> tuple[Table, list[str]]:
     """States x steps, and what to say about it; neighbouring steps with the same decisions share a column."""
     cmdp = solution.cmdp
-    names = [label(a) for a in cmdp.action_names]
-    columns = [tuple(_actions(solution, names, h, s) if reached[h, s] else () for s in listed) for h in range(cmdp.H)]
+    columns = [tuple(done(h, s) for s in listed) for h in range(cmdp.H)]
     runs = runs_of_equal(columns)
     table = plain_table("state", *(heading(run) for run in runs))
     for i, s in enumerate(listed):
@@ -142,21 +146,23 @@ def _by_step(solution: Solution, reached: BoolArray, listed: Sequence[int]) -> t
     return table, [f"{NEVER} never reached at that step"] * any(() in column for column in columns)
 
 
-def _by_state(solution: Solution, reached: BoolArray, listed: Sequence[int]) -> Table:
+def _by_state(policy: Policy, listed: Iterable[int], done: Callable[[int, int], Decided]) -> Table:
     """One line per state: what is done at which steps. It stays narrow, however many steps there are."""
-    cmdp = solution.cmdp
-    names = [label(a) for a in cmdp.action_names]
-    table = plain_table("state", "action (at steps)")
+    table = plain_table("state", "action" if policy.is_stationary else "action (at steps)")
     for s in listed:
-        when: dict[tuple[str, ...], list[int]] = {}
-        for h in np.flatnonzero(reached[:, s]):
-            when.setdefault(_actions(solution, names, int(h), s), []).append(int(h) + 1)
-        line = [Text.assemble(_decision(actions), (f" ({ranges(at)})", QUIET)) for actions, at in when.items()]
-        table.add_row(Text(label(cmdp.states[s])), Text(", ").join(line))
+        when: dict[Decided, list[int]] = {}
+        for h in range(policy.shape[0]):
+            when.setdefault(done(h, s), []).append(h + 1)
+        when.pop((), None)
+        line = [
+            Text.assemble(_decision(actions), ("" if policy.is_stationary else f" ({ranges(at)})", QUIET))
+            for actions, at in when.items()
+        ]
+        table.add_row(Text(label(policy.states[s])), Text(", ").join(line))
     return table
 
 
-def _decision(actions: tuple[str, ...]) -> Text:
+def _decision(actions: Decided) -> Text:
     if not actions:
         return Text(NEVER, style=QUIET)
     return Text(" / ".join(actions), style=DRAWN if len(actions) > 1 else "")
@@ -185,25 +191,16 @@ def uses_of_actions(
 
 
 def policy_text(policy: Policy) -> RenderableType:
-    """Every decision of a policy, whether it is met or not; neighbouring steps with the same ones share a column."""
+    """Every decision of a policy, whether it is met or not."""
     S, A = len(policy.states), len(policy.action_names)
     length = "Stationary policy" if policy.is_stationary else f"Policy for {counted(policy.horizon, 'step')}"
     title = Text(f"{length}, {counted(S, 'state')}, {counted(A, 'action')}.")
-    if S > MOST_ROWS:
+    if policy.choice.size > MOST_DECISIONS:
         return Group(title, Text("It is too large to print; cmdpkit.write_policy writes it to a file.", style=QUIET))
-    stored = len(policy.decisions.choice)  # 1 if all steps have the same decisions
-    runs = runs_of_equal([table_at(policy.decisions, h).tobytes() for h in range(stored)])
-    shown = [range(policy.shape[0])] if stored == 1 else runs[:MOST_COLUMNS]
-    heads = ["action"] if policy.is_stationary else [heading(run) for run in shown]
-    table = plain_table("state", *heads)
-    for s, name in enumerate(policy.states):
-        table.add_row(Text(label(name)), *(_row(policy, run[0], s) for run in shown))
-    left = policy.shape[0] - sum(map(len, shown))
-    below = [Text(f"… and {left} more steps", style=QUIET)] if left else []
-    return Group(title, EMPTY_LINE, table, *below)
 
+    def done(h: int, s: int) -> Decided:
+        row = policy.row(h, s)
+        used = [(label(policy.action_names[int(a)]), float(row[a])) for a in np.flatnonzero(row)]
+        return tuple(name if len(used) == 1 else f"{percent(p)} {name}" for name, p in used)
 
-def _row(policy: Policy, h: int, s: int) -> Text:
-    row = table_at(policy.decisions, h)[s]
-    used = {policy.action_names[int(a)]: float(row[a]) for a in np.flatnonzero(row)}
-    return Text(odds(used), style=DRAWN) if len(used) > 1 else Text(label(next(iter(used))))
+    return Group(title, EMPTY_LINE, _by_state(policy, range(S), done))

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.text import Text
 
 from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.results import tables
-from cmdpkit.results.groups import CERTIFIED, GAPS, MEANINGS, UNSAFE, Group, curve_name, groups, remarks
-from cmdpkit.results.tables import EMPTY_LINE, NOTICE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, whole
-from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number, short
+from cmdpkit.results.groups import CERTIFIED, GAPS, MEANINGS, UNSAFE, groups, remarks
+from cmdpkit.results.tables import EMPTY_LINE, NOTICE, QUIET, Column, Table, TerminalTable, each
+from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number
 
 MOST_DECISIONS = 8  # stochastic decisions that are listed
 MOST_SEEDS = 20  # with more seeds, only their mean is shown
 SAFE = {True: "certainly met", False: "certainly violated", None: "undecided"}
 LIKELY = {True: "probably met", False: "probably violated", None: "undecided"}  # by intervals that are approximate
-SAFETY = {True: "safe", False: "unsafe", None: "undecided"}
 Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
 # The entries that are lists with one number per constraint.
 LISTED = ("violation", "strong_violation", "realised_violation", "realised_utility", "policy_utilities")
@@ -70,55 +68,6 @@ def _means(entries: Sequence[Entry]) -> dict[str, Any]:
         elif all(isinstance(x, (int, float)) for x in values):
             means[key] = statistics.fmean(values)
     return means
-
-
-class Member(NamedTuple):
-    """A run and the name of its group."""
-
-    record: RunRecord  # the run
-    group: str  # label of its group
-
-
-def ledger_table(found: Sequence[Group]) -> Table[Member]:
-    """One row per run on one problem."""
-    unit = f"{found[0].run.unit}s"
-    rows = tuple(Member(record, group.label) for group in found for record in group.records)
-    return Table("runs", (
-        Column("algorithm", "algorithm", "The group that the run belongs to.", lambda m: m.group),
-        Column("preset", "preset", "The preset of its parameters.", lambda m: m.record.run.preset),
-        Column("seed", "seed", "The seed of the run.", lambda m: m.record.run.seed, each(str), "right"),
-        numbers(unit, unit, "How long the run was.", lambda m: m.record.run.length, whole),
-        Column("regret", "regret", "Expected where there is a model, observed otherwise.",
-               lambda m: _ends_of(m.record, "regret"), _worst_of_each, "right"),
-        Column("violation", "violation", "Expected where there is a model, observed otherwise; one per bound.",
-               lambda m: _ends_of(m.record, "violation"), _worst_of_each, "right"),
-        Column("certificate", "certificate", "What the data alone say of the final policy, for each bound.",
-               _certificate),
-        numbers("seconds", "seconds", "The time of the run.", lambda m: m.record.seconds, tables.rounded(3)),
-        Column("record", "record", "The name of the files that hold it.", lambda m: m.record.run.key),
-    ), rows)  # fmt: skip
-
-
-def _ends_of(record: RunRecord, subject: str) -> list[float] | None:
-    """Where the expected curve ends, or else the observed one; a number per bound where it is a violation."""
-    for name in (subject, curve_name(subject, "realised")):
-        if name in record.curves:
-            return [float(x) for x in np.ravel(record.final(name))] or None
-    return None
-
-
-def _worst_of_each(values: Sequence[list[float] | None], _narrow: bool) -> list[Cell]:
-    """Several numbers in a cell, which is sorted by the largest."""
-    return [Cell(tables.MISSING) if x is None else Cell(", ".join(map(short, x)), value=max(x)) for x in values]
-
-
-def _certificate(member: Member) -> str | None:
-    found = member.record.certificate
-    if found is None:
-        return None
-    doubt = " (the environment changed)" if found.since is not None else " (approximate)" if found.approximate else ""
-    safe = ", ".join(SAFETY[x] for x in found.safe) + doubt
-    return ", ".join(x for x in ("" if found.gap is None else f"gap {short(found.gap)}", safe) if x)
 
 
 def learned(records: Sequence[RunRecord]) -> RenderableType:

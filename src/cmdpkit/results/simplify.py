@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,12 +74,6 @@ class Simplified(Solution):
     def simpler(self) -> bool:
         """False if nothing simpler was found: then the policy is the optimum, perhaps with small draws made larger."""
         return self.after < self.before
-
-    if not TYPE_CHECKING:  # the type checker knows which names there are
-
-        def __getattr__(self, name: str) -> Any:
-            why = " was removed: policy.stochastic_decisions() has the probabilities of all draws, also of the smallest"
-            raise AttributeError(f"Simplified.{name}{why if name == 'small_draws' else ' does not exist'}")
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,15 +17,15 @@ from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
-from cmdpkit.model.policy import Decision, Mixture, Policy
+from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
 from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, uses_of_actions, view
 from cmdpkit.results.simplify import Phase, Rule, Simplified
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, each, numbers, whole
-from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, odds, percent, ranges, titled
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, numbers, whole
+from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, percent, ranges, titled
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
 VALUES = {  # by criterion: what the column with a constraint's value is called, and what it is
@@ -46,7 +47,7 @@ HOW_ENDED = {
     "interrupted": "The search was interrupted",
 }
 MOST_STARTS = 3  # start states that are named
-MOST_LINES = 60  # about a simple policy
+MOST_RULES = 60  # of a simple policy that are printed
 COUNTED = {  # fields of the shape of a policy, as people call them
     "phases": "phases",
     "draws": "stochastic decisions",
@@ -158,27 +159,16 @@ def rule_table(found: Simplified) -> Table[SimpleLine]:
     """One row for each phase and group of neighbouring states: what to do there."""
     return Table("what to do", (
         Column("steps", "steps", "The steps of the phase, from 1.", lambda x: _steps_of(x.phase)),
-        Column("states", "states", "Neighbouring states.", lambda x: _states_of(x.rule)),
+        Column("states", "states", "Neighbouring states.",
+               lambda x: _states_of(x.rule) if len(x.phase.rules) > 1 else "everywhere"),
         Column("action", "action", "What to do there.", lambda x: label(written_name(x.rule.action))),
     ), tuple(SimpleLine(phase, rule) for phase in found.phases for rule in phase.rules))  # fmt: skip
 
 
-def draw_table(found: Simplified) -> Table[Decision]:
-    """Where the simple policy randomises."""
-    return Table("where it draws", (
-        numbers("step", "step", "The step, from 1.", lambda x: x.step, whole),
-        Column("state", "state", "The state.", lambda x: written_name(x.state)),
-        Column("probabilities", "draws from", "The actions and their probabilities.", lambda x: dict(x.probabilities),
-               each(odds)),
-    ), tuple(found.stochastic_decisions()))  # fmt: skip
-
-
 def solution_tables(found: Solution | LargeSolution) -> list[Table[Any]]:
-    """The constraints; of a simple policy also how simple it is, what to do, and where it draws, if it does."""
-    if not isinstance(found, Simplified):
-        return [constraint_table(found)]
-    draws = [draw_table(found)] if found.after.draws else []
-    return [constraint_table(found), shape_table(found), rule_table(found), *draws]
+    """The constraints; of a simple policy also how simple it is, and what to do."""
+    more = [shape_table(found), rule_table(found)] if isinstance(found, Simplified) else []
+    return [constraint_table(found), *more]
 
 
 def _steps_of(phase: Phase) -> str | None:
@@ -330,11 +320,21 @@ def _simplified(name: str, found: Simplified, width: int) -> RenderableType:
     parts: list[RenderableType] = [headline, EMPTY_LINE, TerminalTable(shape_table(found)), EMPTY_LINE]
     if found.cmdp.N:
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
-    plan = view(found, width) if found.cmdp.grid is not None else Group(*_plan(found))
+    plan = view(found, width) if found.cmdp.grid is not None else _rules(found)
     if found.after.draws:
         parts += [draws(found), EMPTY_LINE, Text("Apart from that:")]
     note = f"No policy within the bounds is better by more than {found.gap:.3g} ({duration(found.seconds)})."
     return Group(*parts, plan, EMPTY_LINE, Text(note, style=QUIET))
+
+
+def _rules(found: Simplified) -> RenderableType:
+    """What to do, phase by phase."""
+    table = rule_table(found)
+    if not table.rows:
+        return Text("Nothing is left to decide.")
+    left = len(table.rows) - MOST_RULES
+    more = [Text(f"… and {counted(left, 'more rule')}; {save_hint()} writes the whole policy", style=QUIET)]
+    return Group(TerminalTable(replace(table, rows=table.rows[:MOST_RULES])), *(more if left > 0 else []))
 
 
 def _paid(found: Simplified) -> str:
@@ -348,27 +348,6 @@ def _paid(found: Simplified) -> str:
         f"{number(found.lost)} ({percent(found.share)}) below the optimum of {number(found.optimum.value)}; "
         f"{allowed} may be given up"
     )
-
-
-def _plan(found: Simplified) -> list[RenderableType]:
-    """What to do, phase by phase, one line for each rule."""
-    lines: list[Text] = []
-    for phase in found.phases:
-        shown = _steps_of(phase)
-        steps = "Always" if shown is None else f"Step{'s' * (phase.first != phase.last)} {shown}"
-        if len(phase.rules) < 2:
-            what = label(phase.rules[0].action) if phase.rules else "nothing is left to decide"
-            lines.append(Text.assemble((f"{steps}: ", "bold"), (what, TAKEN), " everywhere" * bool(phase.rules)))
-            continue
-        lines.append(Text(f"{steps}:", style="bold"))
-        named = [_states_of(rule) for rule in phase.rules]
-        space = max(map(len, named))
-        for states, rule in zip(named, phase.rules, strict=True):
-            lines.append(Text.assemble(f"  {states:<{space}}  ", (label(rule.action), TAKEN)))
-    if len(lines) > MOST_LINES:
-        left = f"… and {counted(len(lines) - MOST_LINES, 'more line')}; {save_hint()} writes the whole policy"
-        lines = [*lines[:MOST_LINES], Text(left, style=QUIET)]
-    return list(lines)
 
 
 def _large_data(found: LargeSolution) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.transitions import FloatArray
 
 LEVEL = 0.95  # confidence level of intervals, unless the caller says otherwise
-RESAMPLES = 2000  # of a bootstrap
 MOST_EXACT_FLIPS = 14  # largest number of seeds for which all sign flips are counted
 RANDOM_FLIPS = 20_000  # number of random flips for more seeds
 
@@ -90,38 +89,6 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
         largest = min(1.0, max(largest, (len(tested) - k) * p))
         corrected[i] = largest
     return corrected
-
-
-def mean_ranks(means: FloatArray) -> FloatArray:
-    """[..., A] from [..., P, A]: the rank of each of A algorithms on a problem, 1 for the smallest, averaged over P.
-
-    Equal numbers share the mean of their ranks.
-
-    >>> mean_ranks(np.array([[3.0, 1.0, 2.0], [5.0, 5.0, 9.0]])).tolist()
-    [2.25, 1.25, 2.5]
-    """
-    smaller = (means[..., None, :] < means[..., :, None]).sum(axis=-1)
-    equal = (means[..., None, :] == means[..., :, None]).sum(axis=-1)
-    return np.asarray((smaller + (equal + 1) / 2).mean(axis=-2))
-
-
-def ranked(scores: Sequence[Sequence[FloatArray]]) -> list[SeedMean]:
-    """The mean rank of A algorithms on P problems, 1 for the best, with percentiles of a bootstrap as its interval.
-
-    ``scores`` has for every problem and algorithm the numbers of its runs; their mean decides, and smaller is better.
-    Runs are drawn with replacement within every problem and algorithm. The interval is about runs with other seeds on
-    the same problems; it says nothing about other problems.
-
-    >>> [x.mean for x in ranked([[np.array([1.0, 3.0]), np.array([8.0, 8.0])]])]
-    [1.0, 2.0]
-    """
-    rng = np.random.default_rng(0)
-    drawn = [[x[rng.integers(len(x), size=(RESAMPLES, len(x)))] for x in problem] for problem in scores]
-    means = [np.stack([x.mean(axis=1) for x in problem], axis=1) for problem in drawn]
-    low, high = np.quantile(mean_ranks(np.stack(means, axis=1)), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    ranks = mean_ranks(np.array([[x.mean() for x in problem] for problem in scores]))
-    n = min(len(x) for problem in scores for x in problem)
-    return [SeedMean(*each, n) for each in zip(ranks.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 
 def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:

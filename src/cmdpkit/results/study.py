@@ -23,11 +23,11 @@ from cmdpkit.io.models import read_model
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
-from cmdpkit.records.record import Run, RunRecord, Scalar
+from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
 from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
-from cmdpkit.results.study_tables import GridRow, Pair, Rank
+from cmdpkit.results.study_tables import GridRow, Pair
 from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
@@ -41,11 +41,6 @@ BRIEF = (  # the columns of a study that fit on a terminal; the report has all o
     *("realised_reward", "evaluated_value", "evaluated_utility"),
     *("unsafe_episodes", "gaps_paid", "policy_gap", "policies_within_bounds"),
 )
-REMOVED = {  # names of version 0.2, and what replaces them
-    "aggregate": "ranks() has the mean ranks, and grid() the means of which other aggregates are made",
-    "to_tensorboard": "the page on learning shows how progress= hands the same numbers to TensorBoard or W&B",
-    "to_arrow": "pyarrow.Table.from_pandas(study.to_pandas()) is the same table",
-}
 # The columns of a data frame that say what was asked.
 IDENTITY = ("run", "env", "bounds", "noise", "algo", "preset", "params", "baseline", "code", "seed")
 MODELS = "models"  # the folder of model files, which are named by their fingerprints
@@ -191,33 +186,6 @@ class Study(Shown):
         """
         return study_tables.grid_table(self.groups(), metric, best, n)
 
-    def ranks(self, metric: str = "strong_regret", *, n: int | None = None) -> Table[Rank]:
-        """The mean rank of every algorithm over all problems, 1 for the best, with a bootstrap interval over seeds.
-
-        ``metric`` and ``n`` are as in `grid`. Problems that some algorithm was not run on do not count. The interval is
-        about other seeds on the same problems. With few seeds it is too narrow, as bootstrap intervals are.
-
-        >>> import cmdpkit as ck
-        >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")
-        >>> sorted(row.over.mean for row in study.ranks("strong_regret").rows)
-        [1.0, 2.0]
-        """
-        return study_tables.rank_table(self.groups(), metric, n)
-
-    def sweep(self, parameter: str, metric: str = "strong_regret", *, n: int | None = None) -> Table[Scalar]:
-        """A metric against a parameter: one row per value, one column per algorithm; ``plot("sweep")`` draws it.
-
-        ``parameter`` is one that was set: "algo.eta", "env.S", "bound.energy", "episodes", or the part after the dot
-        where that is clear. ``metric`` and ``n`` are as in `grid`.
-
-        >>> import cmdpkit as ck
-        >>> algos = [{"name": "triple-q", "params": {"eta": [1.0, 4.0]}}]
-        >>> study = ck.bench(["queue"], algos, episodes=20, seeds=2, executor="serial")
-        >>> [row["algo.eta"] for row in study.sweep("eta").data()]
-        [1.0, 4.0]
-        """
-        return study_tables.sweep_table(self.groups(), parameter, metric, n)
-
     def to_markdown(self) -> str:
         """The summary in Markdown."""
         return joined(self.summary(), "markdown")
@@ -231,10 +199,9 @@ class Study(Shown):
 
         Parameters
         ----------
-        name : "overview", "regret", "violation", "certified_gap", "multiplier", "sweep"; or a board of the
-            first policy, "policy" or "occupancy"
+        name : "overview", "regret", "violation", "certified_gap", "multiplier", or "policy", the first policy on the
+            board of its model
         size : the width in inches, such as 3.3 for a column and 7 for a page, or width and height
-        phases : False, or the only algorithm whose phases are shown above the curves; True shows those of all
         ax : matplotlib axes to draw into, one for each panel
         options : those of the figure, as the guide lists them: ``kind``, ``scale``, ``raw`` and so on
 
@@ -267,12 +234,6 @@ class Study(Shown):
                 "a data frame needs pandas, which is not installed: pip install 'cmdpkit[frames]'"
             ) from None
         return pd.concat([pd.DataFrame(_columns(record)) for record in self.records], ignore_index=True)
-
-    if not TYPE_CHECKING:  # the type checker knows which names there are
-
-        def __getattr__(self, name: str) -> Any:
-            gone = f" was removed: {REMOVED[name]}" if name in REMOVED else " does not exist"
-            raise AttributeError(f"Study.{name}{gone}")
 
 
 def _columns(record: RunRecord) -> dict[str, Any]:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.io.loading import parsed
-from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.record import Run, Scalar
 from cmdpkit.results import groups, tables
-from cmdpkit.results.groups import KINDS, Group, larger_is_better, parameters_of, scores
-from cmdpkit.results.statistics import SeedMean, holm, ranked, seed_mean
-from cmdpkit.results.tables import Column, Table, each, means, numbers, rounded, whole, with_ends
-from cmdpkit.results.wording import label, short
+from cmdpkit.results.groups import KINDS, Group, larger_is_better, scores
+from cmdpkit.results.statistics import SeedMean, holm, seed_mean
+from cmdpkit.results.tables import Column, Table, means, numbers, rounded, whole, with_ends
+from cmdpkit.results.wording import label
 
 DAGGER = "†"  # beside an algorithm that misses a bound
 ONE_RUN = "one run (deterministic)"  # in place of a number of seeds, where seeds make no difference
@@ -259,115 +255,9 @@ def _of_algorithm(name: str, rows: Sequence[GridRow], marked: bool) -> Column[Gr
                    cells, data=with_ends, tone=lambda row: "best" if marked and name in row.best else "")  # fmt: skip
 
 
-class Rank(NamedTuple):
-    """An algorithm on all problems in one number."""
-
-    label: str  # what the algorithm is called
-    over: SeedMean  # its mean rank, and the interval unless some group has a single run
-
-
-def rank_table(found: Sequence[Group], metric: str, n: int | None = None) -> Table[Rank]:
-    """One row per algorithm with its mean rank; only problems count on which every algorithm has the metric."""
-    groups.check_metric(found, metric)
-    labels = list(dict.fromkeys(group.label for group in found))
-    problems = [{group.label: group for group in problem} for problem in by_problem(found).values()]
-    known = [[_cost(problem.get(name), metric, n) for name in labels] for problem in problems]
-    complete = [[x for x in row if x is not None] for row in known if all(x is not None for x in row)]
-    if not complete:
-        raise CmdpkitError(
-            f"there is no problem on which all of {', '.join(labels)} have {metric!r}; choose fewer with study.only"
-        )
-    over = ranked(complete)
-    if any(len(group.samples) == 1 and not group.deterministic for group in found):
-        over = [SeedMean(x.mean, None, None, x.n) for x in over]
-    several = f"{len(complete)} of {len(problems)}" if len(complete) < len(problems) else f"{len(problems)}"
-    title = f"{_in_words(metric, found, n)}: mean rank over {several} problems"
-    return Table(title, (
-        Column("algorithm", "algorithm", "The algorithm, and what tells it from the others.", lambda row: row.label),
-        numbers("rank", "mean rank", "Over the runs on all problems; 1 is the best.", lambda row: row.over.mean,
-                rounded(3)),
-        numbers("low", "from", "Lower end of the bootstrap interval of 95 %.", lambda row: row.over.low, rounded(3)),
-        numbers("high", "to", "Its upper end.", lambda row: row.over.high, rounded(3)),
-    ), tuple(map(Rank, labels, over)))  # fmt: skip
-
-
-def _cost(group: Group | None, metric: str, n: int | None) -> FloatArray | None:
-    """The metric as something to minimise."""
-    values = None if group is None else scores(group, metric, n)
-    return values if values is None or not larger_is_better(metric) else -values
-
-
 def _in_words(metric: str, found: Sequence[Group], n: int | None) -> str:
     words = metric.replace("_", " ")
     constraints = max((group.records[0].constraints for group in found), key=len)
     if not metric.endswith(("violation", "utility", "multiplier")) or len(constraints) < 2:
         return words
     return f"{words}, largest of all bounds" if n is None else f"{words} of {label(constraints[n].name)}"
-
-
-# -- a metric against a parameter --------------------------------------------------------------------------------------
-
-
-class Sweep(NamedTuple):
-    """A metric for several values of one parameter."""
-
-    parameter: str  # its name, as in `parameters_of`
-    values: tuple[Scalar, ...]  # those that were tried, in ascending order
-    lines: dict[tuple[str, str], dict[Scalar, SeedMean]]  # by problem and algorithm: the metric for each of them
-
-
-def sweep(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Sweep:
-    """A metric against a parameter ("algo.eta", or "eta" where that is clear), of the groups that have set it."""
-    groups.check_metric(found, metric)
-    known = sorted({name for group in found for name in parameters_of(group.run)})
-    fitting = [name for name in known if parameter in (name, name.partition(".")[2])]
-    if len(fitting) != 1:
-        why = "there are several" if fitting else "no run has set it"
-        raise CmdpkitError(f"parameter {parameter!r}: {why}; expected one of {', '.join(fitting or known)}")
-    name = fitting[0]
-    having = [group for group in found if name in parameters_of(group.run)]
-    stripped = [_without(group.run, name) for group in having]
-    lines: dict[tuple[str, str], dict[Scalar, SeedMean]] = {}
-    for group, run in zip(having, stripped, strict=True):
-        label = group.algo + groups.label_of(run, stripped).removeprefix(run.algo)
-        problem = run.problem if name.startswith("env.") else group.env + run.problem.removeprefix(run.env)
-        line, value = lines.setdefault((problem, label), {}), parameters_of(group.run)[name]
-        if value in line:
-            raise CmdpkitError(
-                f"two groups have {name} = {value} and are called {label} on {problem}; choose one with study.only"
-            )
-        values = scores(group, metric, n)
-        if values is not None:
-            line[value] = seed_mean(values)
-    tried = {parameters_of(group.run)[name] for group in having}
-    ordered = sorted(tried, key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0, str(x)))
-    return Sweep(name, tuple(ordered), {key: line for key, line in lines.items() if line})
-
-
-def _without(run: Run, name: str) -> Run:
-    """A run without one of its parameters, and without what tells models and lengths apart."""
-    kind, _, key = name.partition(".")
-    if kind == "env":
-        model, params = parsed(run.env) or (run.env, {})
-        rest = ",".join(f"{x}={value}" for x, value in params.items() if x != key)
-        return replace(run, env=f"{model}:{rest}" if rest else model, fingerprint="")
-    if kind == "bound":
-        return replace(run, bounds={x: bound for x, bound in run.bounds.items() if x != key}, fingerprint="")
-    if kind == "algo":
-        return replace(run, params={x: value for x, value in run.params.items() if x != key})
-    return replace(run, length=0)
-
-
-def sweep_table(found: Sequence[Group], parameter: str, metric: str, n: int | None = None) -> Table[Scalar]:
-    """One row per value of a parameter, one column per algorithm and problem."""
-    swept = sweep(found, parameter, metric, n)
-    several = len({problem for problem, _ in swept.lines}) > 1
-    columns: list[Column[Scalar]] = [
-        Column(swept.parameter, swept.parameter, "The value of the parameter.", lambda value: value,
-               each(lambda x: str(x) if isinstance(x, (str, bool)) else short(x)))
-    ]  # fmt: skip
-    for (problem, name), line in swept.lines.items():
-        heading = f"{label(name)} on {label(problem)}" if several else label(name)
-        columns.append(means(heading, heading, f"The mean over the seeds of {name} on {problem}.", line.get))
-    where = "" if several else f" on {next(iter(swept.lines))[0]}"
-    return Table(f"{_in_words(metric, found, n)} against {swept.parameter}{where}", tuple(columns), swept.values)

@@ -2,8 +2,8 @@
 
 A study or a policy enters, a `matplotlib.figure.Figure` leaves; ``figure.savefig("name.pdf")`` writes it. No window is
 opened, pyplot is not imported and matplotlib's global settings stay as they are. `curves` draws regret, violation and
-multipliers of studies, `plans` prices, comparisons, totals, courses, logs, and policies as boards and maps, and `style`
-holds the look and how figures are sized and saved. Other rooms may import all of these.
+multipliers of studies, `plans` prices, comparisons, totals, courses, and policies as boards and maps, and `style` holds
+ the look and how figures are sized and saved. Other rooms may import all of these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
 from cmdpkit.exact.solution import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-ELSEWHERE = ("algos", "labels", "env", "algo")  # options of version 0.2; a study chooses and renames for every use
-
-
 def draw(study: Study, name: str, **options: Any) -> Figure:
     """The figure called ``name`` of a study, with its options."""
     drawn: Mapping[str, Callable[..., Figure]] = {
@@ -39,23 +35,13 @@ def draw(study: Study, name: str, **options: Any) -> Figure:
         "violation": curves.violation,
         "certified_gap": curves.certified_gap,
         "multiplier": partial(curves.multiplier, models=study.models),
-        "sweep": curves.parameter_sweep,
         "policy": plans.policy_boards,
-        "occupancy": plans.occupancy_maps,
     }
-    if name == "price":
-        raise CmdpkitError("the figure 'price' was removed: ck.tradeoff(model, name).plot(policies={...}) draws it")
     if name not in drawn:
         raise CmdpkitError(f"there is no figure {name!r}; there are {', '.join(drawn)}")
-    for option in ELSEWHERE:
-        if option in options:
-            raise CmdpkitError(
-                f"the option {option!r} of figures was removed: study.only(algos=..., envs=...) chooses runs and their "
-                "order, and study.with_labels({name: text}) renames"
-            )
     if not study.records:
         raise CmdpkitError("there is no finished run to draw")
-    if name not in ("policy", "occupancy"):
+    if name != "policy":
         return drawn[name](study.groups(), **options)
     first = study.records[0]
     cmdp = model_of(first.run, study.models)
@@ -72,5 +58,4 @@ showing.draw.register(Tradeoff, plans.price_curve)
 showing.draw.register(Simulation, plans.totals)
 showing.draw.register(PolicyComparison, plans.comparison_bars)
 showing.draw.register(TimeCourse, plans.course)
-showing.draw.register(Estimate, plans.coverage_map)
 showing.draw.register(Study, draw)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,17 +14,14 @@ from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import Size, bend, legend_below, panels, styled, thousands
 from cmdpkit.results.groups import Group, Kind, curve, curve_name
 from cmdpkit.results.study import model_of
-from cmdpkit.results.study_tables import by_problem, sweep
+from cmdpkit.results.study_tables import by_problem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
 
 Scale = Literal["linear", "log", "symlog"]
 Groups = Sequence[Group]
-STRIP, MOST_STRIPS = 9.0, 4  # height of a strip of phases in points, and how many there are at most
-LOGARITHMIC_SPAN = 20  # largest by smallest value of a parameter from which on its axis is logarithmic
 
 
 # -- regret and violation ----------------------------------------------------------------------------------------------
@@ -34,8 +30,7 @@ LOGARITHMIC_SPAN = 20  # largest by smallest value of a parameter from which on 
 def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
     """A figure with a panel for each of these curves, and for a violation one for each constraint.
 
-    Its ``kind`` is weak, strong or realised, ``raw`` adds a thin line per seed, and ``phases`` is True, False or the
-    only algorithm whose phases are shown.
+    Its ``kind`` is weak, strong or realised, and ``raw`` adds a thin line per seed.
     """
 
     @styled
@@ -45,20 +40,15 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
         kind: Kind = "weak",
         scale: Scale = usual,
         raw: bool = False,
-        phases: bool | str = True,
         size: Size = None,
         ax: Any = None,
     ) -> Figure:
         _check_scale(scale)
         problems = list(by_problem(found).values())
-        if isinstance(phases, str) and not any(phases in (x.label, x.algo, x.run.algo) for x in found):
-            known = ", ".join(dict.fromkeys(group.label for group in found))
-            raise CmdpkitError(f"phases is {phases!r}, expected True, False or an algorithm; there are {known}")
         bounds = [len(mine[0].records[0].constraints) for mine in problems]
         subjects = [[(x, n) for x in what for n in range(N if x == "violation" else 1)] for N in bounds]
         figure, axes = panels([len(x) for x in subjects], size, ax)
         colours = _looks(group.label for group in found)
-        names: list[Strip] = []
         for row, mine, asked in zip(axes, problems, subjects, strict=True):
             for axis, (subject, n) in zip(row, asked, strict=True):
                 name = curve_name(subject, kind)
@@ -69,12 +59,8 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
                 for group in shown:
                     _band(axis, group, name, n, colours[group.label], raw, scale)
                 _dress(axis, shown, subject, n, kind, scale)
-                strips, named = _strips(axis, shown, colours, phases)
-                names += named
-                if axis is row[0]:
-                    axis.set_title(mine[0].problem, loc="left", fontweight="bold", pad=4 + STRIP * strips)
+            row[0].set_title(mine[0].problem, loc="left", fontweight="bold")
         legend_below(figure, ax)
-        _drop_crowded(figure, names)
         return figure
 
     return drawn
@@ -122,64 +108,6 @@ def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind,
         axis.axhline(0, color=style.GREY, linewidth=0.8, zorder=1)
 
 
-# -- phases ------------------------------------------------------------------------------------------------------------
-
-
-class Strip(NamedTuple):
-    """The name of a phase and the part of a strip that it stands on."""
-
-    axis: Axes
-    text: Text
-    start: float  # of the phase, on the axis of episodes
-    end: float
-
-
-def _strips(
-    axis: Axes, shown: Sequence[Group], looks: Mapping[str, Any], phases: bool | str
-) -> tuple[int, list[Strip]]:
-    """Phases of the first seed as strips above the panel, in the colour of their algorithm: how many, and the names.
-
-    ``phases`` is False, the name of an algorithm, or True for all algorithms if these are not too many.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.transforms import ScaledTranslation
-
-    chosen = [group for group in shown if len(group.records[0].phases) > 1]
-    if isinstance(phases, str):
-        chosen = [group for group in chosen if phases in (group.label, group.algo, group.run.algo)]
-    if not phases or len(chosen) > MOST_STRIPS:
-        return 0, []
-    low, high = axis.get_xlim()
-    axis.set_xlim(low, high)
-    names = []
-    for i, group in enumerate(reversed(chosen)):
-        height = 2 + STRIP * (i + 0.5)  # points above the panel
-        place = axis.get_xaxis_transform() + ScaledTranslation(0, height / 72, axis.figure.dpi_scale_trans)
-        starts = [min(max(float(start), low), high) for _, start in group.records[0].phases]
-        ends = [*starts[1:], min(float(group.run.length), high)]
-        for k, ((name, _), start, end) in enumerate(zip(group.records[0].phases, starts, ends, strict=True)):
-            if end > start:
-                colour, faint = looks[group.label]["color"], 0.3 if k % 2 else 0.5
-                strip = Line2D([start, end], [1, 1], transform=place, color=colour, alpha=faint, linewidth=STRIP - 1.5,
-                               solid_capstyle="butt", clip_on=False, label="_phase")  # fmt: skip
-                axis.add_artist(strip)
-                middle = math.sqrt(start * end) if axis.get_xscale() == "log" else (start + end) / 2
-                look: Any = {"ha": "center", "va": "center_baseline", "fontsize": STRIP - 3, "annotation_clip": False}
-                text = axis.annotate(name, (middle, 1), (0, height), ("data", "axes fraction"), "offset points", **look)
-                names.append(Strip(axis, text, start, end))
-    return len(chosen), names
-
-
-def _drop_crowded(figure: Figure, names: Sequence[Strip]) -> None:
-    """Remove the names of phases that are wider than their part of the strip, once the layout is known."""
-    if names:
-        figure.draw_without_rendering()
-    for axis, text, start, end in names:
-        left, right = (axis.transData.transform((x, axis.get_ylim()[1]))[0] for x in (start, end))
-        if text.get_window_extent().width > right - left - 2:
-            text.remove()
-
-
 # -- prices ------------------------------------------------------------------------------------------------------------
 
 
@@ -219,50 +147,6 @@ def multiplier(
             axis.set_xlabel(mine[0].run.unit)
             axis.set_xscale("log") if scale != "linear" else thousands(axis.xaxis)
             axis.set_title(mine[0].problem, loc="left", fontweight="bold") if n == 0 else None
-    legend_below(figure, ax)
-    return figure
-
-
-# -- parameters --------------------------------------------------------------------------------------------------------
-
-
-@styled
-def parameter_sweep(
-    found: Groups,
-    parameter: str,
-    metric: str = "strong_regret",
-    n: int | None = None,
-    *,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """A metric against a parameter, one panel per problem: means over seeds with their 95 % intervals.
-
-    Where the values are positive and span a factor of 20 or more, their axis is logarithmic; texts stand side by side.
-    """
-    swept = sweep(found, parameter, metric, n)
-    problems = list(dict.fromkeys(problem for problem, _ in swept.lines))
-    figure, (axes,) = panels([len(problems)], size, ax)
-    looks = _looks(label for _, label in swept.lines)
-    numeric = not any(isinstance(x, (str, bool)) for x in swept.values)
-    place = {x: float(x) if numeric else float(i) for i, x in enumerate(swept.values)}
-    for axis, problem in zip(axes, problems, strict=True):
-        for (where, label), line in swept.lines.items():
-            if where == problem:
-                at = [x for x in swept.values if x in line]
-                mean = np.array([line[x].mean for x in at])
-                ends = np.array([(0.0, 0.0) if line[x].low is None else (line[x].low, line[x].high) for x in at])
-                known = np.array([line[x].low is not None for x in at])[:, None]
-                error = np.where(known, np.abs(ends - mean[:, None]), 0.0).T
-                axis.errorbar([place[x] for x in at], mean, error, marker="o", capsize=3, label=label, **looks[label])
-        axis.set_xlabel(swept.parameter)
-        axis.set_title(problem, loc="left", fontweight="bold")
-        if not numeric:
-            axis.set_xticks(list(place.values()), [str(x) for x in swept.values])
-        elif min(place.values()) > 0 and max(place.values()) >= LOGARITHMIC_SPAN * min(place.values()):
-            axis.set_xscale("log")
-        thousands(axis.yaxis)
-    axes[0].set_ylabel(metric.replace("_", " "))
     legend_below(figure, ax)
     return figure
 

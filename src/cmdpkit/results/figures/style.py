@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 # The palette of Okabe and Ito without its yellow, which is too pale for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B5B5B")
 LINES = ("-", "--", "-.", ":")
-HATCHES = ("", "////", "....", "xxxx")  # of areas, once the colours run out
-ORDERED = "viridis"  # the colour map of things that have an order, such as the amounts 0, 1, 2, ...
+ORDERED = "viridis"  # the colour map of many areas, in their order
 BLACK, GREY, PALE = "#111111", "#767676", "#E4E4E4"
 CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the report
 
@@ -253,35 +252,11 @@ def legend_below(figure: Figure, ax: Any = None) -> None:
         )
 
 
-def areas_of(names: Sequence[Any]) -> list[tuple[Any, str]]:
-    """Colour and hatching for areas with these names, no two of them the same.
-
-    A few names get the colours of all figures. Of more, those that end in increasing numbers get colours in that order,
-    and all others colours with hatching; there are only so many of these.
-
-    >>> areas_of(["stay", "go"])
-    [('#0072B2', ''), ('#D55E00', '')]
-    >>> len(set(areas_of([f"order {n}" for n in range(12)])))
-    12
-    """
-    if len(names) <= len(COLOURS):
-        return [(COLOURS[i], "") for i in range(len(names))]
-    if _have_an_order(names):
-        return [(tuple(x), "") for x in matplotlib().colormaps[ORDERED](np.linspace(0.0, 1.0, len(names))).tolist()]
-    looks = [(colour, hatch) for hatch in HATCHES for colour in COLOURS]
-    if len(names) > len(looks):
-        raise CmdpkitError(
-            f"{len(names)} actions cannot be told apart in one map, which has {len(looks)} looks; draw a part of the "
-            "policy, or write it to a file with cmdpkit.write_policy"
-        )
-    return looks[: len(names)]
-
-
-def _have_an_order(names: Sequence[Any]) -> bool:
-    """Whether names differ only in a number at their end, and these numbers increase."""
-    found = [re.fullmatch(r"(.*?)(-?[0-9]+(?:\.[0-9]+)?)", str(name)) for name in names]
-    parts = [(x[1], float(x[2])) for x in found if x is not None]
-    return len(parts) == len(names) and len({text for text, _ in parts}) == 1 and parts == sorted(parts)
+def areas(n: int) -> list[Any]:
+    """Colours of n areas, no two of them the same: those of all figures, or where these run out, `ORDERED` ones."""
+    if n <= len(COLOURS):
+        return list(COLOURS[:n])
+    return [tuple(x) for x in matplotlib().colormaps[ORDERED](np.linspace(0.0, 1.0, n)).tolist()]
 
 
 def thousands(axis: Any) -> None:

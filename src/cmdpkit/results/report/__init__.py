@@ -17,10 +17,9 @@ from cmdpkit.records.record import RunRecord
 from cmdpkit.results.groups import Group, curve, larger_is_better, scores
 from cmdpkit.results.report import page
 from cmdpkit.results.report.page import MOST_PAIRS, Plain
-from cmdpkit.results.run import ledger_table
 from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.study import Study, model_of
-from cmdpkit.results.study_tables import by_problem, grid_table, group_table, rank_table, within_bounds
+from cmdpkit.results.study_tables import by_problem, grid_table, group_table, within_bounds
 from cmdpkit.results.wording import bounded, drawn, label, number, short
 from cmdpkit.running.importing import PRESET as IMPORTED
 
@@ -92,29 +91,16 @@ def _page(study: Study, title: str, detail: Detail) -> str:
 
 
 def summary(found: Sequence[Group], parts: Sequence[Plain]) -> Plain | None:
-    """Tables of problems x algorithms, and mean ranks if all were run on some problem; None if there is one problem."""
+    """Tables of problems x algorithms; None if there is one problem."""
     if len(parts) < 2:
         return None
     known = [metric for metric in (*SUMMARISED, *OBSERVED) if any(scores(group, metric) is not None for group in found)]
     shown = [metric for metric in known if metric in SUMMARISED] or known
-    tables = [
-        {"id": f"summary-{metric}", "table": grid_table(found, metric, "bold"), "ranks": _ranks(found, metric)}
-        for metric in shown
-    ]
+    tables = [{"id": f"summary-{metric}", "table": grid_table(found, metric, "bold")} for metric in shown]
     if not tables:
         return None
     looks = {label: look for part in parts for label, look in part["looks"].items()}
     return {"tables": tables, "problems": len(parts), "looks": looks, "ids": [part["id"] for part in parts]}
-
-
-def _ranks(found: Sequence[Group], metric: str) -> dict[str, float]:
-    """The mean rank of every algorithm; nothing where no problem has all of them."""
-    if len({group.label for group in found}) < 2:
-        return {}
-    try:
-        return {row.label: row.over.mean for row in rank_table(found, metric).rows}
-    except CmdpkitError:  # there is no problem that all of them were run on
-        return {}
 
 
 def problems(study: Study, detail: Detail) -> list[Plain]:
@@ -138,7 +124,6 @@ def _problem(
         "facts": _facts(first, cmdp, best),
         "looks": {group.label: labels.index(group.label) for group in found},
         "verdict": group_table(found),
-        "ledger": ledger_table(found),
         "reproduction": _reproduction(found),
         "chart": {
             "constraints": [label(str(c)) for c in first.constraints],
