@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cmdpkit as ck
 from cmdpkit.cli import app
-from cmdpkit.results.few_phases import Shape, best_phases, filled, phases_of, shape_of
+from cmdpkit.results.simplify import Shape, best_phases, filled, phases_of, shape_of
 
 pytestmark = [pytest.mark.compiled, pytest.mark.long]
 

@@ -122,7 +122,6 @@ Labels = Annotated[
     "show runs/quickstart",
     "show runs/quickstart --algo cl-pri --label cl-pri=CL-PRI",
     "show runs/quickstart --grid --metric strong_violation --table latex",
-    "show runs/quickstart --against cl-pri",
 )
 def show(
     folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
@@ -130,9 +129,6 @@ def show(
     env: Envs = None,
     label: Labels = None,
     grid: Annotated[bool, Option("--grid", help="One table of all problems x algorithms.")] = False,
-    against: Annotated[
-        str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
-    ] = None,
     metric: Annotated[
         str, Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
     ] = "strong_regret",
@@ -141,29 +137,23 @@ def show(
 ) -> None:
     """Show tables of runs, as wide as the terminal.
 
-    By default one table per problem, as `bench` prints them. --grid and --against show tables of one --metric instead.
+    By default one table per problem, as `bench` prints them. --grid shows one table of a --metric instead.
     """
     from cmdpkit.results.study import study_text, tables_text
-    from cmdpkit.results.tables import Table
 
     study = _study(folder, algo, env, label)
-    asked: dict[str, list[Table[Any]]] = {}
-    if grid:
-        asked["grid"] = [study.grid(metric)]
-    if against is not None:
-        asked["comparison"] = list(study.comparison(against, metric, None))
-    tables = [each for some in asked.values() for each in some]
+    grids = [study.grid(metric)] if grid else []
 
     def data() -> dict[str, Any]:
-        found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
-        return {**(found or {"table": study.table()}), "remarks": list(study.remarks())}
+        found = {"grid": grids[0].data()} if grid else {"table": study.table()}
+        return {**found, "remarks": list(study.remarks())}
 
     shared.answer(
         as_json,
         table,
         data,
-        tables or study.summary(),
-        lambda: tables_text(study, tables) if tables else study_text(study),
+        grids or study.summary(),
+        lambda: tables_text(study, grids) if grids else study_text(study),
     )
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, readonly
 from cmdpkit.model.decisions import Decisions, rows_at
@@ -26,8 +25,6 @@ from cmdpkit.operators import steps
 from cmdpkit.operators.step import all_drawn
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from cmdpkit.model.policy import Mixture
 
 
@@ -83,14 +80,6 @@ class TimeCourse(NamedTuple):
     signal: str = "reward"  # its name
     share: float = 0.9  # of the episodes that lie in the range
     of_means: bool = False  # whether the signal is known by its means alone: outcomes vary more
-
-    def plot(self, *, name: str = "", size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
-        """A matplotlib figure of the expected signal with its range.
-
-        ``name`` is that of the policy, ``size`` the width in inches, or width and height. With the same ``ax``, courses
-        of several policies come into one panel.
-        """
-        return showing.draw(self, name=name, size=size, ax=ax)
 
 
 def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *, share: float = 0.9) -> TimeCourse:

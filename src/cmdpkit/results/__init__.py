@@ -4,7 +4,7 @@ Finished records enter (`study.Study` loads them), and so do models, solutions, 
 one thing that a user sees, and holds its tables, then its text for the terminal, then its JSON: `solution` (an optimum,
 or a simple policy next to it), `diagnosis`, `tradeoff`, `policy`, `comparison` (given policies), `log`, `run`, `study`
 with `study_tables`, and `catalogue` (the lists of environments and algorithms). `simplify` makes an optimum simple
-enough for people to follow, by the search in `few_phases`.
+enough for people to follow.
 
 They share `groups` and `statistics` (the numbers), `tables` (one description for every form of a table) and `wording`.
 `figures` draws, `report` makes one page of a study or a plan, and `showing` registers what Python and notebooks print.

@@ -2,13 +2,12 @@
 
 Such runs are a `Group`, and the seed is the unit: every interval is over seeds, and a single seed has none. Where all
 seeds give the same numbers, they count as one. Runs of different code are never pooled. They are groups of their own,
-and their labels say which code is the present one, and when the others were run.
+and their labels say which code is the newest one, and when each was run last.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,15 +16,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cmdpkit import learners
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.loading import is_reference, parsed
+from cmdpkit.io.loading import parsed
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.code import code_digest, digest_of_file
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.results.statistics import SeedMean, seed_mean, sign_flip_p
-from cmdpkit.results.wording import counted, number
 
 CODE_DIGITS = 8  # of a digest of code or of a model
 KINDS = ("weak", "strong", "realised")
@@ -210,39 +206,19 @@ def _detailed(name: str, details: Sequence[str]) -> str:
 
 
 def _code_mark(run: Run, versions: Sequence[RunRecord]) -> str:
-    """Which code a run is of, where there are runs of different code: the present one, or earlier code with its date.
+    """Which code a run is of, where there are runs of different code: the newest or earlier code, and its last run.
 
-    `versions` has the last record of each code. A module of a user is not imported to look at results. Where the text
-    of its file does not tell that runs are of the present code either, the newest ones are called so.
+    ``versions`` has the last record of each code. Codes whose last runs have no date, or the same one, have a digest.
     """
     if len(versions) < 2:
         return ""
     if not run.code:
         return "code unknown"
-    present = next(filter(None, (present_code(record.run) for record in versions)), None)
-    newest = max(versions, key=lambda record: record.finished)
-    if run.code == present:
-        return "now"
-    finished = {record.run.code: record.finished for record in versions}[run.code]
-    date = finished[:16].replace("T", " ")
-    alone = [record.finished[:16] for record in versions].count(finished[:16]) == 1
-    told = date if date and alone else f"code {run.code[:CODE_DIGITS]}"
-    return f"{'newest' if present is None and run.code == newest.run.code and date else 'before'}, {told}"
-
-
-def present_code(run: Run) -> str | None:
-    """The digest of an algorithm's code as this process has it; None if a module would have to be imported to know.
-
-    That is not necessary if the files of the module have the digest of the run.
-    """
-    module = run.algo.partition(":")[0]
-    if run.algo not in learners.names() and module not in sys.modules:
-        return run.code if is_reference(run.algo) and digest_of_file(module) == run.code else None
-    try:
-        kind = learners.resolve(run.algo, "horizon" if run.unit == "episode" else "average")
-    except CmdpkitError:  # the class is gone
-        return None
-    return code_digest(kind)
+    minutes = {record.run.code: record.finished[:16].replace("T", " ") for record in versions}
+    mine = minutes[run.code]
+    if not mine or list(minutes.values()).count(mine) > 1:
+        return f"code {run.code[:CODE_DIGITS]}"
+    return f"{'newest' if mine == max(minutes.values()) else 'before'}, {mine}"
 
 
 def _same(a: RunRecord, b: RunRecord) -> bool:
@@ -342,12 +318,6 @@ class Comparison(NamedTuple):
     seeds: tuple[int, ...]  # those both have
     difference: SeedMean  # mean difference with its interval
     p: float | None  # of "no difference"; absent with one seed
-
-    def __str__(self) -> str:
-        low, high = self.difference.low, self.difference.high
-        interval = "" if low is None or high is None else f" ({number(low)} to {number(high)})"
-        p = "" if self.p is None else f", p = {self.p:.2g}"
-        return f"mean difference {number(self.difference.mean)}{interval}, {counted(len(self.seeds), 'seed')}{p}"
 
 
 def compare(a: Group, b: Group, name: str = "regret", n: int | None = 0) -> Comparison:

@@ -415,7 +415,6 @@ def _simple_data(found: Simplified) -> dict[str, Any]:
         "share": found.share,
         "least": found.least,
         "slack": found.slack.tolist(),
-        "changed": found.changed,
         "before": found.before._asdict(),
         "after": found.after._asdict(),
         "phases": [

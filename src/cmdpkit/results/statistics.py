@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -71,24 +70,6 @@ def sign_flip_p(differences: FloatArray) -> float:
         signs[0] = 1.0
     means = np.abs(signs @ d)
     return float(np.mean(means >= abs(d.sum()) * (1 - 1e-12)))
-
-
-def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """The p of several tests, corrected by Holm's method: rejecting those below 0.05 errs with at most 5 % in all.
-
-    The k-th smallest of m is multiplied by m - k + 1, never falls below the one before it, and is at most 1. Tests
-    without a p (None) are not counted.
-
-    >>> holm([0.01, 0.04, None, 0.03])
-    [0.03, 0.06, None, 0.06]
-    """
-    tested = sorted((p, i) for i, p in enumerate(ps) if p is not None)
-    corrected: list[float | None] = [None] * len(ps)
-    largest = 0.0
-    for k, (p, i) in enumerate(tested):
-        largest = min(1.0, max(largest, (len(tested) - k) * p))
-        corrected[i] = largest
-    return corrected
 
 
 def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:

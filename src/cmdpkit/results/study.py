@@ -27,7 +27,7 @@ from cmdpkit.records.record import Run, RunRecord
 from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
 from cmdpkit.results import study_tables
 from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
-from cmdpkit.results.study_tables import GridRow, Pair
+from cmdpkit.results.study_tables import GridRow
 from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
@@ -155,15 +155,6 @@ class Study(Shown):
         """The same as tables for people, one per problem: `Table.to_markdown`, `Table.to_latex`."""
         return study_tables.study_tables(self.groups())
 
-    def comparison(self, against: str, name: str = "regret", n: int | None = 0) -> list[Table[Pair]]:
-        """Every group minus the one that is called ``against``, paired by seed, at the end of a curve; one table
-        per problem.
-
-        ``n`` picks the constraint where the curve is a violation; with None the largest counts. Beside the p of every
-        comparison stands the one that is corrected for all of them together, by Holm's method.
-        """
-        return study_tables.comparison_tables(self.groups(), against, name, n)
-
     def grid(
         self, metric: str = "strong_regret", *, best: Literal["bold"] | None = "bold", n: int | None = None
     ) -> Table[GridRow]:
@@ -173,7 +164,7 @@ class Study(Shown):
         ----------
         metric : a curve, of which the end counts ("regret", "strong_violation", "unsafe_episodes" and so on), or
             "policy_value", "policy_gap", "worst_miss" or "seconds"
-        best : "bold" marks the best mean of every row. That need not mean that it is truly better: see `comparison`.
+        best : "bold" marks the best mean of every row. That need not mean that it is truly better: see `compare`.
             Regret, reward and the value of the final policy are better the more a bound is missed. So there a dagger
             stands beside algorithms that miss a bound: the whole interval of its violation over the seeds is above 0,
             in the totals of their runs or by their final policies. The caption says what is marked.

@@ -10,7 +10,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.results import groups, tables
 from cmdpkit.results.groups import KINDS, Group, larger_is_better, scores
-from cmdpkit.results.statistics import SeedMean, holm, seed_mean
+from cmdpkit.results.statistics import SeedMean, seed_mean
 from cmdpkit.results.tables import Column, Table, means, numbers, rounded, whole, with_ends
 from cmdpkit.results.wording import label
 
@@ -151,57 +151,6 @@ def within_bounds(group: Group) -> tables.Share | None:
 def _worst(group: Group) -> float | None:
     misses = scores(group, "worst_miss")
     return None if misses is None else float(misses.max())
-
-
-# -- comparisons -------------------------------------------------------------------------------------------------------
-
-
-class Pair(NamedTuple):
-    """Two groups of runs on one problem, compared."""
-
-    group: Group  # the group that is compared
-    other: Group  # the group that it is compared with
-    found: groups.Comparison  # how they differ
-    holm: float | None = None  # the p, corrected for all comparisons that are made together
-
-
-def comparison_tables(
-    every: Iterable[Group], against: str, name: str = "regret", n: int | None = 0
-) -> list[Table[Pair]]:
-    """Per problem, each group minus the one called ``against``, paired by seed; Holm corrects the p of all tables."""
-    problems = by_problem(every).values()
-    against = _resolved([group for found in problems for group in found], against)
-    others = [(found, other) for found in problems for other in found if other.label == against]
-    pairs = [
-        Pair(x, other, groups.compare(x, other, name, n)) for found, other in others for x in found if x is not other
-    ]
-    pairs = [pair._replace(holm=p) for pair, p in zip(pairs, holm([pair.found.p for pair in pairs]), strict=True)]
-    return [_comparison([pair for pair in pairs if pair.other is other], other, name, n) for _, other in others]
-
-
-def _resolved(found: Sequence[Group], name: str) -> str:
-    """The label of the groups that are called so, or of those of the algorithm that is called so."""
-    labels = sorted({group.label for group in found})
-    fitting = dict.fromkeys(group.label for group in found if group.run.algo == name)
-    if name in labels or len(fitting) == 1:
-        return name if name in labels else next(iter(fitting))
-    raise CmdpkitError(f"no group is called {name!r}; there are {', '.join(labels)}")
-
-
-def _comparison(pairs: Sequence[Pair], other: Group, name: str, n: int | None) -> Table[Pair]:
-    title = f"{other.problem}: {_in_words(name, [other], n)} minus that of {other.label}"
-    return Table(title, (
-        Column("env", "", "The environment.", lambda p: p.group.run.env, shown=False),
-        Column("algorithm", "algorithm", "The group that is compared.", lambda p: p.group.label),
-        Column("against", "", "The group that it is compared with.", lambda p: p.other.label, shown=False),
-        numbers("seeds", "seeds", "Seeds that both have.", lambda p: len(p.found.seeds), whole),
-        means("difference", "difference", "The mean difference of the final values, seed by seed.",
-              lambda p: p.found.difference),
-        numbers("p", "p", "How likely so large a difference is if there is none, by a sign-flip test.",
-                lambda p: p.found.p, rounded(2)),
-        numbers("p_holm", "p (Holm)", "The same, corrected for all comparisons that are made here, by Holm's method.",
-                lambda p: p.holm, rounded(2)),
-    ), tuple(pairs))  # fmt: skip
 
 
 # -- all problems together ---------------------------------------------------------------------------------------------

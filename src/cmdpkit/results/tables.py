@@ -270,26 +270,6 @@ def right(heading: str) -> RichColumn:
 
 
 @dataclass(frozen=True)
-class Hanging:
-    """A text for rich whose lines go on two characters further to the right where they have to be folded."""
-
-    text: Text  # what is printed
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        own = Measurement.get(console, options, self.text)
-        return Measurement(min(own.minimum + 2, own.maximum), own.maximum)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.text.split("\n", allow_blank=True):
-            whole = line.wrap(console, options.max_width)
-            yield whole[0]
-            rest = line[len(whole[0]) :]
-            rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
-            if rest:
-                yield from (Text("  ") + more for more in rest.wrap(console, max(options.max_width - 2, 1)))
-
-
-@dataclass(frozen=True)
 class TerminalTable:
     """A table for rich to print in the width there is; nothing is cut.
 
@@ -327,8 +307,7 @@ class TerminalTable:
         for i, row in enumerate((*self.table.rows, *self.table.totals)):
             if i == len(self.table.rows):
                 out.add_section()
-            cells = [Text(texts[i], style=STYLES[c.tone(row)]) for c, texts in zip(shown, stacks, strict=True)]
-            out.add_row(*(Hanging(x) if c.align == "left" else x for c, x in zip(shown, cells, strict=True)))
+            out.add_row(*(Text(texts[i], style=STYLES[c.tone(row)]) for c, texts in zip(shown, stacks, strict=True)))
         return out
 
     def _texts(self, column: Column[Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 A study or a policy enters, a `matplotlib.figure.Figure` leaves; ``figure.savefig("name.pdf")`` writes it. No window is
 opened, pyplot is not imported and matplotlib's global settings stay as they are. `curves` draws regret, violation and
-multipliers of studies, `plans` prices, comparisons, totals, courses, and policies as boards and maps, and `style` holds
+multipliers of studies, `plans` prices, comparisons, totals, and policies as boards and maps, and `style` holds
  the look and how figures are sized and saved. Other rooms may import all of these.
 """
 
@@ -18,7 +18,6 @@ from cmdpkit.exact.solution import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model import showing
 from cmdpkit.model.policy import Policy
-from cmdpkit.operators.policies import TimeCourse
 from cmdpkit.results.figures import curves, plans
 from cmdpkit.results.study import Study, model_of
 from cmdpkit.simulate.distribution import Simulation
@@ -57,5 +56,4 @@ showing.draw.register(Solution, plans.solution_map)
 showing.draw.register(Tradeoff, plans.price_curve)
 showing.draw.register(Simulation, plans.totals)
 showing.draw.register(PolicyComparison, plans.comparison_bars)
-showing.draw.register(TimeCourse, plans.course)
 showing.draw.register(Study, draw)

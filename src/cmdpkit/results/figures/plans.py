@@ -1,4 +1,4 @@
-"""Pictures of plans: their prices, totals and courses, and policies on the grid of their model or as a map.
+"""Pictures of plans: their prices and totals, and policies on the grid of their model or as a map.
 
 On a grid, policies have arrows for the decisions. Without a grid, a map has the states downwards, the steps to the
 right, and one colour per action.
@@ -21,7 +21,7 @@ from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.policies import TimeCourse, evaluate, reach, time_course
+from cmdpkit.operators.policies import evaluate, reach
 from cmdpkit.results.comparison import with_optimum
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
@@ -50,7 +50,7 @@ DIRECTIONS = {
 }  # fmt: skip
 
 
-# -- values, totals and courses ----------------------------------------------------------------------------------------
+# -- values and totals -------------------------------------------------------------------------------------------------
 
 
 @styled
@@ -132,24 +132,6 @@ def totals(played: Simulation, *, size: Size = None, ax: Any = None) -> Figure:
         known = " (of the means)" if name in played.of_means else ""
         axis.set_xlabel(f"{label(name)}{per}{known}, mean {number(float(x.mean()))}")
     axes[0].set_ylabel("share of the episodes")
-    legend_below(figure, ax)
-    return figure
-
-
-@styled
-def course(found: TimeCourse, *, name: str = "", size: Size = None, ax: Any = None) -> Figure:
-    """A signal step by step: what is expected, and the range of most episodes; several fit into the same ``ax``."""
-    figure, ((axis,),) = panels([1], size, ax)
-    colour = COLOURS[
-        len([line for line in axis.get_lines() if not str(line.get_label()).startswith("_")]) % len(COLOURS)
-    ]
-    ends = (f"{percent((1 + sign * found.share) / 2)}" for sign in (-1, 1))
-    band = f"from {next(ends)} to {next(ends)}"
-    axis.fill_between(found.step, found.low, found.high, step="mid", color=colour, alpha=0.18, linewidth=0,
-                      label=f"{name}: {band}" if name else band)  # fmt: skip
-    axis.plot(found.step, found.mean, color=colour, marker=".", label=label(name) if name else "expected")
-    axis.set_xlabel("step")
-    axis.set_ylabel(label(found.signal) + (" (of the means)" if found.of_means else ""))
     legend_below(figure, ax)
     return figure
 
@@ -281,12 +263,8 @@ def _symbol(
 # -- without a grid ----------------------------------------------------------------------------------------------------
 
 
-def solution_map(found: Solution, kind: str = "policy", *, signal: str = "reward", **options: Any) -> Figure:
-    """The policy of a solution where it goes (boards on a grid, otherwise a map), or a time course."""
-    if kind == "course":
-        return course(time_course(found.cmdp, found.policy, signal), **options)
-    if kind != "policy":
-        raise CmdpkitError(f"kind is {kind!r}, expected 'policy' or 'course'")
+def solution_map(found: Solution, **options: Any) -> Figure:
+    """The policy of a solution where it goes: boards on a grid, otherwise a map."""
     if not isinstance(found.policy, Policy):
         raise CmdpkitError("the optimum is a draw among several policies; plot each of sol.policy.policies instead")
     if found.cmdp.grid is not None:

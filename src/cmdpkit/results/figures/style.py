@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
@@ -29,7 +28,7 @@ ORDERED = "viridis"  # the colour map of many areas, in their order
 BLACK, GREY, PALE = "#111111", "#767676", "#E4E4E4"
 CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the report
 
-FORMATS = ("png", "pdf", "svg", "pgf")  # of files
+FORMATS = ("png", "pdf", "svg")  # of files
 
 Options = ParamSpec("Options")
 DRAWN = ("found", "played", "cmdp", "policy", "models")  # parameters with what is drawn, which are no options
@@ -98,9 +97,6 @@ def save(figure: Figure, path: Path) -> Path:
     if form not in FORMATS:
         known = ", ".join(f".{x}" for x in FORMATS)
         raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {known}")
-    if form == "pgf" and shutil.which(matplotlib().rcParams["pgf.texsystem"]) is None:
-        system = matplotlib().rcParams["pgf.texsystem"]
-        raise CmdpkitError(f"{path}: a PGF file needs {system} to measure its texts, which is not installed; use .pdf")
     with writing(path, overwrite=True) as file:
         figure.savefig(file, format=form)
     return path

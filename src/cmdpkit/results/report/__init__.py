@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +22,6 @@ from cmdpkit.results.study_tables import by_problem, grid_table, group_table, wi
 from cmdpkit.results.wording import bounded, drawn, label, number, short
 from cmdpkit.running.importing import PRESET as IMPORTED
 
-BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
 CURVE_DIGITS = 6  # significant digits of the points of a curve; tables carry every digit
 SEED_DIGITS = 4  # of the lines of single seeds
 # What the summary over problems shows, as far as there are runs that have it.
@@ -275,22 +273,11 @@ def _reproduction(found: Sequence[Group]) -> Plain:
 
 
 def _command(group: Group) -> str:
-    """What to type to have the same runs again: in Python where the shell has no option for what was asked."""
-    run, seeds = group.run, group.seeds
+    """What to type in Python to have the same runs again."""
+    run = group.run
     length = "stop" if run.anytime else f"{run.unit}s"
     options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else "", "readings": run.readings}
-    if run.readings or seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
-        given = {length: run.length, "preset": run.preset, **run.params, **options}
-        words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
-        words += ["baseline=baseline"] if run.baseline else []
-        return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
-    words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset]
-    words += [f"--{length}", str(run.length), "--seeds", str(len(seeds))]
-    words += ["--first-seed", str(seeds[0])] if seeds[0] else []
-    for name, bound in run.bounds.items():
-        words += ["--bound", f"{name}={bound!r}"]
-    for name, value in run.params.items():
-        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
-    words += ["--noise", run.noise] if options["noise"] else []
-    words += ["--baseline", BASELINE] if run.baseline else []
-    return shlex.join(words)
+    given = {length: run.length, "preset": run.preset, **run.params, **options}
+    words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
+    words += ["baseline=baseline"] if run.baseline else []
+    return f"for seed in {list(group.seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
