@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.exact.comparison import priced_values
-from cmdpkit.results.comparison import spread_table
+from cmdpkit.results.policies import spread_table
 
 
 def two_jobs(bound=1.5):

@@ -10,7 +10,7 @@ from scipy import stats
 from cmdpkit import CmdpkitError
 from cmdpkit.records import store
 from cmdpkit.results.groups import compare, curve, groups, slope
-from cmdpkit.results.statistics import seed_mean, sign_flip_p
+from cmdpkit.results.groups import seed_mean, sign_flip_p
 from cmdpkit.results.study import Study
 from records import make_record, study, two_bounds
 

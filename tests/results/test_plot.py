@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 import cmdpkit as ck
-from cmdpkit.results.figures import curves as plot
+from cmdpkit.results import figures as plot
 from cmdpkit.results.figures import plans as plot_boards
 from cmdpkit.results.figures.style import CHANCE, COLOURS, save
 from cmdpkit.results.groups import curve, groups

@@ -21,9 +21,9 @@ from cmdpkit.records.record import Run
 from cmdpkit.records.store import Failure
 from cmdpkit.results.groups import curve, finals, groups
 from cmdpkit.results.report import DETAILS, problems, render, said, summary
-from cmdpkit.results.report.page import _files
+from cmdpkit.results.report import _files
 from cmdpkit.results.study import Study
-from cmdpkit.results.study_tables import group_table
+from cmdpkit.results.runs import group_table
 from cmdpkit.results.tables import Column, Table
 from cmdpkit.results.wording import short
 from records import make_record, study, two_bounds

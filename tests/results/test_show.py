@@ -17,8 +17,8 @@ from cmdpkit.exact.tradeoff import TotalRange, Tradeoff
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
 from cmdpkit.results import diagnosis as show
-from cmdpkit.results import tradeoff as tradeoff_text
-from cmdpkit.results.policy import view
+from cmdpkit.results import diagnosis as tradeoff_text
+from cmdpkit.results.policies import view
 from cmdpkit.results.solution import solution
 from cmdpkit.results.wording import aligned, label, number, percent, ranges
 

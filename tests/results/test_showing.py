@@ -10,7 +10,7 @@ import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.errors import remedy
 from cmdpkit.results.groups import Comparison
-from cmdpkit.results.statistics import SeedMean
+from cmdpkit.results.groups import SeedMean
 
 
 def chain(**more: object) -> ck.CMDP:

@@ -18,7 +18,7 @@ from cmdpkit.cli.experiments import _labelled
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.results.groups import parameters_of
 from cmdpkit.results.report import render
-from cmdpkit.results.statistics import holm, mean_ranks, ranked
+from cmdpkit.results.groups import holm, mean_ranks, ranked
 from records import make_record, two_bounds
 
 ENDS = {  # by environment and algorithm: the strong regret of every seed

@@ -21,7 +21,7 @@ from cmdpkit.exact.diagnosis import separations
 from cmdpkit.records import store
 from cmdpkit.results.diagnosis import range_table, separation_table
 from cmdpkit.results.groups import groups
-from cmdpkit.results.run import learned, learned_data, run_table
+from cmdpkit.results.runs import learned, learned_data, run_table
 from cmdpkit.results.solution import constraint_table
 from cmdpkit.results.study import BRIEF, Study
 from cmdpkit.results.tables import Column, Table, TerminalTable, in_line, joined, sentences, whole

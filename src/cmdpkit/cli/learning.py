@@ -157,7 +157,7 @@ def learn(
     watch = RunWatch(f"learn {model} with {algo}", seeds, name=lambda run: f"seed {run.seed}", quiet=as_json)
     with shared.resumable(out), watch:
         from cmdpkit.io.policies import read_policy  # the watch is shown before anything heavy is imported
-        from cmdpkit.results import run as show
+        from cmdpkit.results import runs as show
         from cmdpkit.running.learning import learn_many
 
         records = learn_many(

@@ -172,8 +172,8 @@ def simulate(
     Without a horizon an episode is a run of many steps: its discounted total, or its mean per step.
     """
     import cmdpkit as ck
-    from cmdpkit.results.comparison import simulation, spread_table
     from cmdpkit.results.figures.style import save
+    from cmdpkit.results.policies import simulation, spread_table
 
     shared.refuse_existing(plot, force)
     cmdp = ck.load(model)
@@ -204,7 +204,7 @@ def explain(
     """
     import cmdpkit as ck
     from cmdpkit.model.validate import written_name
-    from cmdpkit.results.comparison import explanation, option_table
+    from cmdpkit.results.policies import explanation, option_table
 
     cmdp = ck.load(model)
     when = 1 if step is None and cmdp.criterion.has_horizon else step
@@ -217,7 +217,7 @@ def explain(
 
 def _compared(model: str, files: list[Path], table: str | None, as_json: bool) -> None:
     import cmdpkit as ck
-    from cmdpkit.results.comparison import comparison, difference_table, judged_table
+    from cmdpkit.results.policies import comparison, difference_table, judged_table
 
     cmdp = ck.load(model)
     names = [path.stem for path in files]

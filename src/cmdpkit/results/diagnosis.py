@@ -1,10 +1,14 @@
-"""A diagnosis: where each bound sits between what any policy meets and what none meets, and what actions are worth."""
+"""What bounds cost: a diagnosis, and a trade-off as numbers and as bars.
+
+A diagnosis says where each bound sits between what any policy meets and what none meets, and what actions are worth.
+"""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,17 +18,20 @@ from cmdpkit.errors import remedy
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, least_sigma
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import TotalRange
+from cmdpkit.exact.tradeoff import TotalRange, Tradeoff
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.showing import line_width
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results import tables
-from cmdpkit.results.policy import MOST_ROWS
+from cmdpkit.results.policies import MOST_ROWS
 from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
-from cmdpkit.results.tables import Cell, Column, Table, TerminalTable, each, numbers, odds, whole
-from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, odds, whole
+from cmdpkit.results.wording import MOST_LISTED, bounded, counted, label, listed, number, ranges, rounded_off, sizes
 
-BAR_WIDTH = 40  # characters of a drawing
+BAR_WIDTH, LEAST_BAR = 40, 12  # characters of a drawing or the longest bar, and the least that a narrow terminal leaves
+TABLE_WIDTH = 40  # characters of a line that the numbers next to bars take
+EIGHTHS = " ▏▎▍▌▋▊▉"
 MOST_SEPARATIONS = 12  # rows of the table of separations
 
 
@@ -263,4 +270,70 @@ def _components(found: StationaryDiagnosis) -> dict[str, Any]:
         "feasible_starts_total": len(found.feasible_starts),
         "feasible_starts_exact": found.starts_exact,
         "left_out": cut if any(len(names) > MOST_LISTED for names in lists) else None,
+    }
+
+
+# -- trade-offs --------------------------------------------------------------------------------------------------------
+
+
+def tradeoff_table(found: Tradeoff) -> Table[dict[str, Any]]:
+    """One row per bound that was tried and can be met: the best value and the price there."""
+    c = found.constraint
+    rows = [{**row, "utilities": totals} for row, totals in zip(found.rows(), found.utilities.tolist(), strict=True)]
+    return Table(f"the best value for every bound on {label(c.name)}", (
+        numbers("bound", f"{label(c.name)} {c.symbol}{c.unit}", "The bound, in the unit in which it was given.",
+                lambda p: p["bound"]),
+        numbers("bound_total", "in all", "The bound on the value by the model's criterion.",
+                lambda p: p["bound"] * c.scale, shown=c.scale != 1),
+        numbers("value", "value", "The best value within it.", lambda p: p["value"]),
+        numbers("price", "price", "What relaxing it by one unit would gain.", lambda p: p["price"]),
+        Column("utilities", "", "The totals of all constraints there.", lambda p: p["utilities"], shown=False),
+    ), tuple(rows))  # fmt: skip
+
+
+def tradeoff(name: str, found: Tradeoff) -> RenderableType:
+    """The best value for every bound, as numbers and as bars."""
+    c = found.constraint
+    title = Text.assemble((label(name), "bold"), f": the best value for every bound on {label(c.name)}")
+    parts: list[RenderableType] = [title, Text(f"The model itself asks for {bounded(c)}.", style=QUIET)]
+    if len(found.values):
+        parts += [EMPTY_LINE, TerminalTable(_with_bars(tradeoff_table(found)))]
+    if len(found.infeasible):
+        unmet = ", ".join(f"{c.symbol} {number(bound)}" for bound in found.infeasible.tolist())
+        parts += [EMPTY_LINE, Text(f"No policy meets {unmet}{c.unit}.", style="red")]
+    return Group(*parts)
+
+
+def _with_bars(table: Table[dict[str, Any]]) -> Table[dict[str, Any]]:
+    """The table with a bar from 0 to every value."""
+    values = [0.0, *(row["value"] for row in table.rows)]
+    low, spread = min(values), (max(values) - min(values)) or 1.0
+    width = max(LEAST_BAR, min(BAR_WIDTH, line_width() - TABLE_WIDTH))
+
+    def drawn(value: float) -> str:
+        return bar((min(value, 0.0) - low) / spread, (max(value, 0.0) - low) / spread, width)
+
+    column: Column[dict[str, Any]] = Column("bar", "", "The value as a bar.", lambda row: row["value"], each(drawn))
+    return replace(table, columns=(*table.columns, column))
+
+
+def bar(first: float, last: float, width: int = BAR_WIDTH) -> str:
+    """A bar between two shares of the width; one that begins at 0 is never quite empty, and is as long as
+    eighths of a cell allow.
+
+    >>> bar(0.0, 0.5, 4), bar(0.0, 0.0, 4), bar(0.25, 1.0, 4)
+    ('██', '▏', ' ███')
+    """
+    blank = round(width * first)
+    whole, eighths = divmod(max(1 if blank == 0 else 0, round(8 * width * last) - 8 * blank), 8)
+    return " " * blank + "█" * whole + EIGHTHS[eighths].strip()
+
+
+def tradeoff_data(name: str, found: Tradeoff) -> dict[str, Any]:
+    """The curve, point by point, and the bounds no policy meets."""
+    return {
+        "env": name,
+        "constraint": found.name,
+        "points": tradeoff_table(found).data(),
+        "infeasible": found.infeasible.tolist(),
     }

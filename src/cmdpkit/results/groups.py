@@ -1,4 +1,4 @@
-"""Runs that differ in the seed alone, together, and what can be said about them: curves, growth, paired comparisons.
+"""Runs that differ in the seed alone, together, and what can be said about them: means with intervals, curves, tests.
 
 Such runs are a `Group`, and the seed is the unit: every interval is over seeds, and a single seed has none. Where all
 seeds give the same numbers, they count as one. Runs of different code are never pooled. They are groups of their own,
@@ -8,26 +8,29 @@ and their labels say which code is the newest one, and when each was run last.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from itertools import pairwise, product
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.loading import parsed
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.results.statistics import SeedMean, seed_mean, sign_flip_p
+from cmdpkit.records.record import Run, RunRecord
 
 CODE_DIGITS = 8  # of a digest of code or of a model
 KINDS = ("weak", "strong", "realised")
 # Curves that cannot be negative, so that their intervals end at 0.
 NONNEGATIVE = ("strong_regret", "strong_violation", "multiplier", "certified_gap", "unsafe_episodes", "gaps_paid")
 SLOPE_POINTS = 24  # at which a curve is read to fit its growth
+LEVEL = 0.95  # confidence level of intervals, unless the caller says otherwise
+MOST_EXACT_FLIPS = 14  # largest number of seeds for which all sign flips are counted
+RANDOM_FLIPS = 20_000  # number of random flips for more seeds
 
 # What the columns of tables about runs mean.
 MEANINGS = {  # by what the length of a run counts
@@ -387,7 +390,7 @@ def misses_bounds(group: Group, *, final: bool) -> bool:
     return bool((np.asarray(over.mean if over.low is None else over.low) > rounding).any())
 
 
-# -- one number per run, and the parameters it depends on --------------------------------------------------------------
+# -- one number per run ------------------------------------------------------------------------------------------------
 
 OF_RUNS = ("policy_value", "policy_gap", "worst_miss", "seconds")  # metrics that are not the end of a curve
 
@@ -426,14 +429,55 @@ def check_metric(found: Sequence[Group], metric: str) -> None:
         raise CmdpkitError(f"no run has the metric {metric!r}; there are {', '.join((*known, *OF_RUNS))}")
 
 
-def parameters_of(run: Run) -> dict[str, Scalar]:
-    """What was set, by name: "env.S" for a parameter of the environment, "bound.energy", "algo.eta", and the length.
+# -- intervals and tests -----------------------------------------------------------------------------------------------
 
-    >>> parameters_of(Run("queue:S=5", "pri", 100, 0, "paper", params={"eta": 2.0}, bounds={"energy": 20.0}))
-    {'env.S': 5, 'bound.energy': 20.0, 'algo.eta': 2.0, 'episodes': 100}
+
+@dataclass(frozen=True)
+class SeedMean:
+    """A mean over seeds with its interval; numbers or arrays. With one seed there is no interval."""
+
+    mean: Any  # over the seeds
+    low: Any  # lower end of the interval, or None
+    high: Any  # upper end of the interval, or None
+    n: int  # number of seeds
+
+
+def seed_mean(values: FloatArray, level: float = LEVEL) -> SeedMean:
+    """Mean over the first axis with Student's interval.
+
+    >>> seed_mean(np.array([1.0, 2.0, 3.0]))
+    SeedMean(mean=2.0, low=-0.484..., high=4.484..., n=3)
+    >>> seed_mean(np.array([1.0]))
+    SeedMean(mean=1.0, low=None, high=None, n=1)
     """
-    named = parsed(run.env)
-    of_env = {f"env.{name}": value for name, value in (named[1] if named else {}).items()}
-    of_bounds = {f"bound.{name}": value for name, value in run.bounds.items()}
-    of_algo = {f"algo.{name}": value for name, value in run.params.items()}
-    return {**of_env, **of_bounds, **of_algo, f"{run.unit}s": run.length}
+    if not 0 < level < 1:
+        raise CmdpkitError(f"level is {level}, expected a number between 0 and 1")
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    mean = values.mean(axis=0)
+    if n < 2:
+        return SeedMean(_number(mean), None, None, n)
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    return SeedMean(_number(mean), _number(mean - half), _number(mean + half), n)
+
+
+def _number(x: Any) -> Any:
+    return float(x) if np.ndim(x) == 0 else x
+
+
+def sign_flip_p(differences: FloatArray) -> float:
+    """Two-sided p of "the differences are symmetric about 0": the share of sign flips with as large a mean.
+
+    Exact up to 14 differences, from 20,000 random flips beyond (the observed signs count as one of them).
+
+    >>> sign_flip_p(np.array([1.0, 2.0, 3.0, 4.0]))
+    0.125
+    """
+    d = np.asarray(differences, dtype=float)
+    if len(d) <= MOST_EXACT_FLIPS:
+        signs = np.array(list(product((1.0, -1.0), repeat=len(d))))
+    else:
+        signs = np.random.default_rng(0).choice((1.0, -1.0), size=(RANDOM_FLIPS, len(d)))
+        signs[0] = 1.0
+    means = np.abs(signs @ d)
+    return float(np.mean(means >= abs(d.sum()) * (1 - 1e-12)))

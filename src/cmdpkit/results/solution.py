@@ -22,7 +22,7 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
-from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, uses_of_actions, view
+from cmdpkit.results.policies import MOST_ROWS, draws, save_hint, uses_of_actions, view
 from cmdpkit.results.simplify import Phase, Rule, Simplified
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, numbers, whole
 from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, percent, ranges, titled
@@ -167,7 +167,7 @@ def rule_table(found: Simplified) -> Table[SimpleLine]:
 
 def solution_tables(found: Solution | LargeSolution) -> list[Table[Any]]:
     """The constraints; of a simple policy also how simple it is, and what to do."""
-    more = [shape_table(found), rule_table(found)] if isinstance(found, Simplified) else []
+    more: list[Table[Any]] = [shape_table(found), rule_table(found)] if isinstance(found, Simplified) else []
     return [constraint_table(found), *more]
 
 

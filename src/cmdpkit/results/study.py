@@ -23,11 +23,10 @@ from cmdpkit.io.models import read_model
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
-from cmdpkit.records.record import Run, RunRecord
+from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
-from cmdpkit.results import study_tables
-from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
-from cmdpkit.results.study_tables import GridRow
+from cmdpkit.results.groups import Group, group_key, groups, remarks
+from cmdpkit.results.runs import GridRow, grid_table, group_table, study_tables
 from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
@@ -149,11 +148,11 @@ class Study(Shown):
 
     def table(self) -> list[dict[str, Any]]:
         """One dictionary per group: what was asked, final regret and violation with intervals, and the policies."""
-        return [row for group in self.groups() for row in study_tables.group_table([group]).data()]
+        return [row for group in self.groups() for row in group_table([group]).data()]
 
     def summary(self) -> list[Table[Group]]:
         """The same as tables for people, one per problem: `Table.to_markdown`, `Table.to_latex`."""
-        return study_tables.study_tables(self.groups())
+        return study_tables(self.groups())
 
     def grid(
         self, metric: str = "strong_regret", *, best: Literal["bold"] | None = "bold", n: int | None = None
@@ -175,7 +174,7 @@ class Study(Shown):
         >>> [column.heading for column in study.grid("strong_regret").shown()]
         ['problem', 'dual-q', 'triple-q']
         """
-        return study_tables.grid_table(self.groups(), metric, best, n)
+        return grid_table(self.groups(), metric, best, n)
 
     def to_markdown(self) -> str:
         """The summary in Markdown."""
@@ -240,6 +239,19 @@ def _columns(record: RunRecord) -> dict[str, Any]:
             raise CmdpkitError(f"curve {name!r} needs the column {min(taken)!r}, which is taken; rename it")
         columns |= parts
     return columns
+
+
+def parameters_of(run: Run) -> dict[str, Scalar]:
+    """What was set, by name: "env.S" for a parameter of the environment, "bound.energy", "algo.eta", and the length.
+
+    >>> parameters_of(Run("queue:S=5", "pri", 100, 0, "paper", params={"eta": 2.0}, bounds={"energy": 20.0}))
+    {'env.S': 5, 'bound.energy': 20.0, 'algo.eta': 2.0, 'episodes': 100}
+    """
+    named = parsed(run.env)
+    of_env = {f"env.{name}": value for name, value in (named[1] if named else {}).items()}
+    of_bounds = {f"bound.{name}": value for name, value in run.bounds.items()}
+    of_algo = {f"algo.{name}": value for name, value in run.params.items()}
+    return {**of_env, **of_bounds, **of_algo, f"{run.unit}s": run.length}
 
 
 def _places(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, what: str) -> dict[str, int]:

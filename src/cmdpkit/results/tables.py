@@ -24,7 +24,7 @@ from rich.text import Text
 from cmdpkit.errors import CmdpkitError, markdown_escaped, markdown_line, markdown_literal, printable
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.showing import Shown
-from cmdpkit.results.statistics import SeedMean
+from cmdpkit.results.groups import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short
 
 R = TypeVar("R")

@@ -22,10 +22,9 @@ from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.policies import evaluate, reach
-from cmdpkit.results.comparison import with_optimum
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
-from cmdpkit.results.statistics import bars_of
+from cmdpkit.results.policies import bars_of, with_optimum
 from cmdpkit.results.wording import bounded, label, number, percent, short
 from cmdpkit.simulate.distribution import Simulation
 
@@ -208,8 +207,8 @@ def _cells(axis: Axes, grid: Grid, cell: float) -> None:
     axis.set_ylim(grid.rows - 0.46, -0.54)
     axis.add_patch(Rectangle((-0.5, -0.5), grid.columns, grid.rows, facecolor=PALE, linewidth=0))
     for s, (row, column) in enumerate(grid.cells):
-        corner, look = (column - 0.5, row - 0.5), {"facecolor": "#FFFFFF", "edgecolor": "#B9B9B9", "linewidth": 0.6}
-        axis.add_patch(Rectangle(corner, 1, 1, zorder=1, **look))
+        corner = (column - 0.5, row - 0.5)
+        axis.add_patch(Rectangle(corner, 1, 1, facecolor="#FFFFFF", edgecolor="#B9B9B9", linewidth=0.6, zorder=1))
         if s in grid.marks:
             letters = min(7.5, 0.34 * 72 * cell)
             axis.text(column - 0.45, row - 0.47, grid.marks[s], fontsize=letters, color=GREY, va="top", zorder=4)

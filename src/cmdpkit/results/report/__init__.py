@@ -1,27 +1,42 @@
-"""The report of a study: one HTML file (made by `page`) with a summary over all problems, then a section for each."""
+"""The report of a study: one HTML file that needs no network, no server and no other file.
+
+It has a summary over all problems, then a section for each. A page, here and in `plan`, is a Jinja template with
+everything escaped; its data are JSON, which scripts of our own draw as SVG. A content security policy allows exactly
+these scripts and nothing else. docs/design/charts.md says why no chart library is used.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.tradeoff import tradeoff
+from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
+from cmdpkit.io.formats.csv_text import cell
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.policies import reach
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.groups import Group, curve, larger_is_better, scores
-from cmdpkit.results.report import page
-from cmdpkit.results.report.page import MOST_PAIRS, Plain
-from cmdpkit.results.statistics import SeedMean, seed_mean
+from cmdpkit.results.groups import Group, SeedMean, curve, larger_is_better, scores, seed_mean
+from cmdpkit.results.runs import by_problem, grid_table, group_table, within_bounds
 from cmdpkit.results.study import Study, model_of
-from cmdpkit.results.study_tables import by_problem, grid_table, group_table, within_bounds
+from cmdpkit.results.tables import Table
 from cmdpkit.results.wording import bounded, drawn, label, number, short
 from cmdpkit.running.importing import PRESET as IMPORTED
 
+MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for a page nor drawn
+PRICE_POINTS = 25  # bounds at which the price curve is computed
+TEMPLATES = ("page.html", "parts.html", "report.html", "plan.html")
+SHARED_SCRIPTS = ("scale.js", "chart.js", "page.js", "policy.js")
 CURVE_DIGITS = 6  # significant digits of the points of a curve; tables carry every digit
 SEED_DIGITS = 4  # of the lines of single seeds
 # What the summary over problems shows, as far as there are runs that have it.
@@ -30,6 +45,9 @@ OBSERVED = ("realised_reward", "realised_violation")  # the same for runs withou
 
 
 DRAWN = ("multiplier", "gaps_paid", "certified_gap")  # curves that are drawn besides regret and violation
+
+
+Plain = dict[str, Any]
 
 
 class Detail(NamedTuple):
@@ -71,7 +89,7 @@ def _page(study: Study, title: str, detail: Detail) -> str:
     first = summary(study.groups(), parts)
     tables = {f"{part['id']}-verdict": part["verdict"] for part in parts}
     tables |= {} if first is None else {part["id"]: part["table"] for part in first["tables"]}
-    return page.page_of(
+    return page_of(
         "report.html",
         "report.js",
         {"problems": [{"id": part["id"], "name": part["env"], **part["chart"]} for part in parts]},
@@ -127,7 +145,7 @@ def _problem(
             "constraints": [label(str(c)) for c in first.constraints],
             "prices": None if best is None else best.lam.tolist(),  # as learners' multipliers, per unit of the total
             "tradeoffs": [] if best is None else [_tradeoff(best, n, found) for n in range(best.cmdp.N)],
-            **page.policy_frame(first.policy, cmdp),
+            **policy_frame(first.policy, cmdp),
             "unit": first.run.unit,
             "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
         },
@@ -162,7 +180,7 @@ def _tradeoff(best: Solution, n: int, found: Sequence[Group]) -> Plain:
     for group in found:
         pairs = [(r.policy_utilities[n], r.policy_value) for r in group.records if r.policy_utilities is not None]
         points.append({"label": group.label, "at": np.array(pairs, dtype=float).tolist()})
-    return page.tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, page.PRICE_POINTS), points)
+    return tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, PRICE_POINTS), points)
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
@@ -223,7 +241,7 @@ def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
             {
                 "seed": record.run.seed,
                 "key": record.run.key,
-                **(page.policy_data(record.policy, cmdp) if i < detail.policies else {"policy": None, "reach": None}),
+                **(policy_data(record.policy, cmdp) if i < detail.policies else {"policy": None, "reach": None}),
             }
             for i, record in enumerate(group.records)
         ],
@@ -281,3 +299,113 @@ def _command(group: Group) -> str:
     words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
     words += ["baseline=baseline"] if run.baseline else []
     return f"for seed in {list(group.seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+
+def page_of(
+    template: str, script: str, data: Plain, tables: Mapping[str, Table[Any]], title: str, **context: Any
+) -> str:
+    """The page as text; ``script`` draws ``data``, and ``tables`` can be taken away from it under their names."""
+    source = "".join(map(_asset, (*SHARED_SCRIPTS, script)))
+    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+    page: str = (
+        _environment()
+        .get_template(template)
+        .render(
+            title=title,
+            tables=tables,
+            version=__version__,
+            data={**data, "tables": {name: _files(table) for name, table in tables.items()}},
+            style=_asset("page.css"),
+            script=source,
+            policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",
+            **context,
+        )
+    )
+    return page
+
+
+def _asset(name: str) -> str:
+    return resources.files("cmdpkit.results.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import DictLoader, Environment, StrictUndefined
+    except ImportError:
+        raise CmdpkitError("the report needs jinja2, which is not installed: pip install 'cmdpkit[report]'") from None
+    environment = Environment(
+        loader=DictLoader({name: _asset(name) for name in TEMPLATES}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["zipped"] = lambda rows, cells: zip(rows, cells, strict=True)
+    return environment
+
+
+def _files(table: Table[Any]) -> Plain:
+    """A table as files: LaTeX and Markdown as they are written for papers, CSV with every digit."""
+    rows = table.data()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    lines: list[list[Any]] = [names, *([row.get(name) for name in names] for row in rows)]
+    text = "".join(",".join(cell(None if x is None else str(x)) for x in line) + "\r\n" for line in lines)
+    files = {"tex": table.to_latex(), "md": table.to_markdown(), "csv": text}
+    return {"name": label(table.title) or "table", "files": files}
+
+
+# -- what policy.js and chart.js draw ----------------------------------------------------------------------------------
+
+
+def policy_frame(policy: Policy, cmdp: CMDP | None) -> Plain:
+    """The names of states and actions, and the board, that all policies of a problem share."""
+    return {
+        "states": list(map(str, policy.states)),
+        "actions": list(map(str, policy.action_names)),
+        "numbered": [isinstance(x, range) for x in (policy.states, policy.action_names)],
+        "grid": _grid(cmdp),
+        "stationary": policy.is_stationary,
+    }
+
+
+def _grid(cmdp: CMDP | None) -> Plain | None:
+    if cmdp is None or cmdp.grid is None:
+        return None
+    grid = cmdp.grid
+    arrows = list(grid.arrows or map(str, cmdp.action_names))
+    marks = [grid.marks.get(s, "") for s in range(cmdp.S)]
+    return {"rows": grid.rows, "columns": grid.columns, "cells": grid.cells, "marks": marks, "arrows": arrows}
+
+
+def policy_data(policy: Policy, cmdp: CMDP | None) -> Plain:
+    """The decisions of a policy, and where it goes if its model is known; nothing of a policy that is too large.
+
+    A decision is the index of its action, or pairs of action and probability where there are several. Where it goes is
+    a text for every step, with 1 for a state that is reached and 0 for others.
+    """
+    if policy.choice.size > MOST_PAIRS:
+        return {"policy": None, "reach": None}
+
+    def decision(row: FloatArray) -> int | list[tuple[int, float]]:
+        taken = np.flatnonzero(row)
+        return int(taken[0]) if len(taken) == 1 and row[taken[0]] == 1 else [(int(a), float(row[a])) for a in taken]
+
+    there = [] if cmdp is None else ["".join("01"[int(x > NEGLIGIBLE)] for x in row) for row in reach(cmdp, policy)]
+    table = [[decision(row) for row in policy.table(h)] for h in range(policy.shape[0])]
+    return {"policy": table, "reach": None if cmdp is None else there}
+
+
+def tradeoff_data(line: Tradeoff, points: Sequence[Plain]) -> Plain:
+    """A price curve by totals, and the policies that lie in it: [{"label": name, "at": [[total, value], ...]}]."""
+    c = line.constraint
+    return {
+        "name": label(c.name),
+        "bound": c.bound_on_total,
+        "bounds": (c.scale * line.bounds).tolist(),
+        "values": line.values.tolist(),
+        "prices": (line.prices / c.scale).tolist(),
+        "points": list(points),
+    }

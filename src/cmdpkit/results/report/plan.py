@@ -1,6 +1,6 @@
 """The report of a plan: what a model's bounds cost, and today's way of working against the best and a simple plan.
 
-One HTML page to show to people who decide, made by `page` from what `compare_policies`, `simplify`, `tradeoff` and
+One HTML page to show to people who decide, made from what `compare_policies`, `simplify`, `tradeoff` and
 `simulate_policy` say. Nothing is computed here that these do not give.
 """
 
@@ -24,12 +24,18 @@ from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.operators.policies import time_course
-from cmdpkit.results.comparison import difference_table, judged_table, means_note, spread_table, with_optimum
-from cmdpkit.results.report import page
-from cmdpkit.results.report.page import MOST_PAIRS, Plain
+from cmdpkit.results.policies import bars_of, difference_table, judged_table, means_note, spread_table, with_optimum
+from cmdpkit.results.report import (
+    MOST_PAIRS,
+    PRICE_POINTS,
+    Plain,
+    page_of,
+    policy_data,
+    policy_frame,
+    tradeoff_data,
+)
 from cmdpkit.results.simplify import Simplified, simplify
 from cmdpkit.results.solution import constraint_table, price_note, rule_table
-from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.tables import Table
 from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
 from cmdpkit.simulate.distribution import Simulation, simulate_policy
@@ -110,7 +116,7 @@ def render_plan(
     tables |= {"differences": difference_table(dear)} if dear else {}
     tables |= {"rules": rule_table(simple)} if simple is not None and simple.phases else {}
     looks = {name: i + 1 if name in given else 0 if name == BEST else len(given) + 1 for i, name in enumerate(plans)}
-    return page.page_of(
+    return page_of(
         "plan.html",
         "plan.js",
         _data(found, looks, shown, played, dear),
@@ -216,7 +222,7 @@ def _data(
     tradeoffs = []
     for n, c in enumerate(cmdp.constraints if drawn else ()):
         points = [{"label": x.name, "look": looks[x.name], "at": [[float(x.utilities[n]), x.value]]} for x in judged]
-        tradeoffs.append(page.tradeoff_data(tradeoff(cmdp, c.name, page.PRICE_POINTS), points))
+        tradeoffs.append(tradeoff_data(tradeoff(cmdp, c.name, PRICE_POINTS), points))
     timed = drawn and cmdp.criterion.has_horizon
     return {
         "plans": plans,
@@ -227,9 +233,9 @@ def _data(
         "spreads": [_histogram(i, cmdp, played, looks) for i in range(1 + cmdp.N)] if played else [],
         "courses": [_course(x, cmdp, shown, looks) for x in cmdp.signal_names] if timed else [],
         "problem": {
-            **(page.policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
+            **(policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
             "groups": [
-                {"label": name, "runs": [{"seed": "", "key": name, **page.policy_data(x, cmdp)}]}
+                {"label": name, "runs": [{"seed": "", "key": name, **policy_data(x, cmdp)}]}
                 for name, x in shown.items()
                 if drawn
             ],

@@ -1,22 +1,200 @@
-"""The tables of a study: groups of runs on each problem, how groups differ, and all problems together."""
+"""What learners did: the runs of one request, seed by seed, and groups of runs on each problem and on all together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.text import Text
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.results import groups, tables
-from cmdpkit.results.groups import KINDS, Group, larger_is_better, scores
-from cmdpkit.results.statistics import SeedMean, seed_mean
-from cmdpkit.results.tables import Column, Table, means, numbers, rounded, whole, with_ends
-from cmdpkit.results.wording import label
+from cmdpkit.records.record import Certificate, Evaluation, RunRecord
+from cmdpkit.results import tables
+from cmdpkit.results.groups import (
+    CERTIFIED,
+    GAPS,
+    KINDS,
+    MEANINGS,
+    UNSAFE,
+    Group,
+    SeedMean,
+    check_metric,
+    curve_name,
+    finals,
+    groups,
+    larger_is_better,
+    misses_bounds,
+    policy_misses,
+    remarks,
+    scores,
+    seed_mean,
+    slope,
+)
+from cmdpkit.results.tables import (
+    EMPTY_LINE,
+    NOTICE,
+    QUIET,
+    Column,
+    Table,
+    TerminalTable,
+    each,
+    means,
+    numbers,
+    rounded,
+    whole,
+    with_ends,
+)
+from cmdpkit.results.wording import bounded, counted, drawn, duration, label, number
 
+MOST_DECISIONS = 8  # stochastic decisions that are listed
+MOST_SEEDS = 20  # with more seeds, only their mean is shown
+SAFE = {True: "certainly met", False: "certainly violated", None: "undecided"}
+LIKELY = {True: "probably met", False: "probably violated", None: "undecided"}  # by intervals that are approximate
+Entry = Mapping[str, Any]  # of one run in JSON, see `RunRecord.to_dict`
+# The entries that are lists with one number per constraint.
+LISTED = ("violation", "strong_violation", "realised_violation", "realised_utility", "policy_utilities")
 DAGGER = "†"  # beside an algorithm that misses a bound
 ONE_RUN = "one run (deterministic)"  # in place of a number of seeds, where seeds make no difference
 FRESH = "The mean total of fresh episodes of the final policy."
+
+
+# -- the runs of one request -------------------------------------------------------------------------------------------
+
+
+def run_table(records: Sequence[RunRecord], most: int) -> Table[Entry]:
+    """One row per seed, as in ``cmdpkit learn --json``, and their mean; for more than ``most`` seeds the mean alone."""
+    entries = [record.to_dict() for record in records]
+    constraints = tuple(label(c.name) for c in records[0].constraints)
+    unit, lengths = records[0].run.unit, {record.run.length for record in records}
+    meanings = MEANINGS[unit]
+    columns: list[Column[Entry]] = [
+        Column("seed", "seed", "The seed of the run.", lambda e: e["seed"], each(str)),
+        _figure(f"{unit}s", f"{unit}s", "How long the run was.", shown=len(lengths) > 1),
+        _figure("regret", "regret", meanings["weak"]),
+        _figure("violation", "violation", meanings["weak"], constraints),
+        _figure("strong_regret", "strong regret", meanings["strong"]),
+        _figure("strong_violation", "strong violation", meanings["strong"], constraints),
+        _figure("realised_regret", "realised regret", meanings["realised"], shown="regret" not in entries[0]),
+        _figure("realised_violation", "realised violation", meanings["realised"], constraints),
+        _figure("gaps_paid", "gaps paid", GAPS),
+        _figure("realised_reward", "realised reward", "The reward of all episodes, as observed."),
+        _figure("realised_utility", "realised total", "The totals of all episodes, as observed.", constraints),
+        _figure("unsafe_episodes", "unsafe episodes", UNSAFE),
+        _figure("certified_gap", "certified gap", CERTIFIED),
+        _figure("policy_value", "policy value", "The exact value of the final policy."),
+        _figure("policy_utilities", "policy total", "The exact totals of the final policy.", constraints),
+    ]
+    kept = tuple(column for column in columns if constraints or column.key not in LISTED)
+    mean = ({**_mean_entry(entries), "seed": "mean"},) if len(entries) > 1 else ()
+    return Table("runs", kept, tuple(entries) if len(entries) <= most else (), totals=mean)
+
+
+def _figure(key: str, heading: str, meaning: str, parts: tuple[str, ...] = (), *, shown: bool = True) -> Column[Entry]:
+    write = each(lambda x: f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}")
+    return Column(key, heading, meaning, lambda entry: entry.get(key), write, "right", parts, shown=shown)
+
+
+def _mean_entry(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Means of the numbers that all runs have; of lists, item by item."""
+    means: dict[str, Any] = {}
+    for key in entries[0]:
+        values: list[Any] = [entry.get(key) for entry in entries]
+        if key in LISTED and None not in values:
+            means[key] = [statistics.fmean(items) for items in zip(*values, strict=True)]
+        elif all(isinstance(x, (int, float)) for x in values):
+            means[key] = statistics.fmean(values)
+    return means
+
+
+def learned(records: Sequence[RunRecord]) -> RenderableType:
+    """The outcome of one request for several seeds."""
+    first = records[0]
+    run = first.run
+    headline = Text.assemble((run.algo, "bold"), f" ({run.preset}) on ", (label(run.problem), "bold"))
+    lengths = sorted({record.run.length for record in records})  # differ where a rule has ended the runs
+    length = counted(lengths[0], run.unit) if len(lengths) == 1 else f"{lengths[0]:,} to {lengths[-1]:,} {run.unit}s"
+    headline.append(f": {length}, {counted(len(records), 'seed')}")
+    parts: list[RenderableType] = [
+        headline,
+        EMPTY_LINE,
+        TerminalTable(run_table(records, MOST_SEEDS)),
+        EMPTY_LINE,
+        _policies(records),
+    ]
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    parts += [Text(remark, style=NOTICE) for remark in remarks(groups(records))]
+    parts += [Text(f"note: {note}", style=NOTICE) for note in notes]
+    parts.append(Text(f"{duration(sum(r.seconds for r in records))} of learning.", style=QUIET))
+    return Lines(*parts)
+
+
+def _policies(records: Sequence[RunRecord]) -> RenderableType:
+    """Optimum, where the policy of the first seed draws, and its certificate."""
+    first = records[0]
+    lines = []
+    if first.optimum is not None:
+        bounds = ", ".join(str(c) for c in first.constraints)
+        lines.append(Text(f"The optimum is {number(first.optimum)}" + (f" with {bounds}." if bounds else ".")))
+    draws = "nowhere" if not first.decisions else f"at {counted(len(first.decisions), 'place')}"
+    lines.append(Text(f"The policy of seed {first.run.seed} randomises {draws}" + (":" if first.decisions else ".")))
+    lines += [Text(f"  {drawn(d)}") for d in first.decisions[:MOST_DECISIONS]]
+    if len(first.decisions) > MOST_DECISIONS:
+        lines.append(Text(f"  and {len(first.decisions) - MOST_DECISIONS} more", style=QUIET))
+    if first.certificate is not None:
+        lines += _certified(first, first.certificate)
+    if first.evaluation is not None:
+        lines += _played(first, first.evaluation)
+    return Lines(*lines)
+
+
+def _played(record: RunRecord, found: Evaluation) -> list[Text]:
+    """What fresh episodes of the policy gave."""
+    low, high = found.value_interval
+    interval = f"{100 * found.level:g} % interval"
+    said = f"{found.episodes:,} fresh episodes of it: value {number(found.value)}"
+    lines = [Text(f"{said}, {interval} {number(low)} to {number(high)}")]
+    for c, total, (a, b) in zip(record.constraints, found.utilities, found.utility_intervals, strict=True):
+        lines.append(Text(f"  {label(str(c))}: {number(total)}, {interval} {number(a)} to {number(b)}"))
+    return lines
+
+
+def _certified(record: RunRecord, found: Certificate) -> list[Text]:
+    low, high = found.value
+    words, how = (LIKELY, "Likely at about") if found.approximate else (SAFE, "Certain at")
+    if found.since is not None:
+        how = "If the environment had not changed, at"
+    lines = [Text(f"Proved: {found.sentence}.")] if found.sentence else []
+    lines += [Text(f"{how} {100 * found.level:g} % from its own data: value {number(low)} to {number(high)}")]
+    for c, (a, b), safe in zip(record.constraints, found.utilities, found.safe, strict=True):
+        lines.append(Text(f"  {label(c.name)} {number(a)} to {number(b)}: {bounded(c)} {words[safe]}"))
+    if found.since is not None:
+        mixed = f"These intervals mix what was seen before and after the change at about episode {found.since:,}"
+        lines.append(Text(f"  {mixed}: nothing is certain of the environment as it is now", style=NOTICE))
+    return lines
+
+
+def learned_data(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """One request for several seeds: what was asked (length null if it varies), the optimum, one entry per seed."""
+    first = records[0]
+    return {
+        "env": first.run.env,
+        "bounds": dict(first.run.bounds),
+        "noise": first.run.noise,
+        "code": first.run.code or "unknown",
+        "algo": first.run.algo,
+        "preset": first.run.preset,
+        "params": dict(first.run.params),
+        f"{first.run.unit}s": first.run.length if len({r.run.length for r in records}) == 1 else None,
+        "optimum": first.optimum,
+        "constraints": [
+            {"name": c.name, "sense": c.sense, **tables.bound_parts("bound", c)} for c in first.constraints
+        ],
+        "runs": [record.to_dict() for record in records],
+    }
 
 
 # -- groups of runs ----------------------------------------------------------------------------------------------------
@@ -60,9 +238,9 @@ def group_table(found: Sequence[Group]) -> Table[Group]:
         *(_total("regret", kind, found, kind in shown) for kind in KINDS if _is_known(found, "regret", kind)),
         *(_total("violation", kind, found, kind in shown) for kind in KINDS if _is_known(found, "violation", kind)),
         *_observed(found),
-        means("unsafe_episodes", "unsafe episodes", groups.UNSAFE, _mean("unsafe_episodes")),
-        means("gaps_paid", "gaps paid", groups.GAPS, _mean("gaps_paid")),
-        means("certified_gap", "certified gap", groups.CERTIFIED, _mean("certified_gap"), 3),
+        means("unsafe_episodes", "unsafe episodes", UNSAFE, _mean("unsafe_episodes")),
+        means("gaps_paid", "gaps paid", GAPS, _mean("gaps_paid")),
+        means("certified_gap", "certified gap", CERTIFIED, _mean("certified_gap"), 3),
         means("slope", "growth", f"The b in {grows} ~ {unit}s^b, over the last nine tenths of the run.", _growth, 3),
         means("policy_gap", "policy below optimum", "The optimal value minus that of the final policy.",
               _mean("policy_gap"), 3),
@@ -107,16 +285,16 @@ def _evaluated(group: Group, name: str) -> Any:
 
 def _is_known(found: Sequence[Group], subject: str, kind: str) -> bool:
     """Whether a group has the curve, and whether it says anything: without constraints there is no violation."""
-    has = any(group.has(groups.curve_name(subject, kind)) for group in found)
+    has = any(group.has(curve_name(subject, kind)) for group in found)
     return has and (subject == "regret" or len(found[0].records[0].constraints) > 0)
 
 
 def _total(subject: str, kind: str, found: Sequence[Group], shown: bool) -> Column[Group]:
     """The final value of a curve; one for each constraint where it is a violation."""
-    name = groups.curve_name(subject, kind)
+    name = curve_name(subject, kind)
     constraints = found[0].records[0].constraints if subject == "violation" else ()
     get = _means(name, len(constraints)) if subject == "violation" else _mean(name)
-    words, meaning = name.replace("_", " "), groups.MEANINGS[found[0].run.unit][kind]
+    words, meaning = name.replace("_", " "), MEANINGS[found[0].run.unit][kind]
     return means(name, words, meaning, get, parts=tuple(label(c.name) for c in constraints), shown=shown)
 
 
@@ -132,17 +310,17 @@ def _mean(metric: str) -> Callable[[Group], SeedMean | None]:
 
 def _means(name: str, N: int) -> Callable[[Group], list[SeedMean] | None]:
     """The same for every constraint, of the end of a curve."""
-    return lambda group: [seed_mean(groups.finals(group, name, n)) for n in range(N)] if group.has(name) else None
+    return lambda group: [seed_mean(finals(group, name, n)) for n in range(N)] if group.has(name) else None
 
 
 def _growth(group: Group) -> SeedMean | None:
     name = "gaps_paid" if group.run.unit == "step" else "regret"
-    return groups.slope(group, name) if group.has(name) else None
+    return slope(group, name) if group.has(name) else None
 
 
 def within_bounds(group: Group) -> tables.Share | None:
     """How many of the final policies meet every bound; None where this is not known, or where there is no bound."""
-    misses = groups.policy_misses(group)
+    misses = policy_misses(group)
     if misses is None or misses.shape[1] == 0:
         return None
     return tables.Share(int((misses <= 0).all(axis=1).sum()), len(misses))
@@ -170,7 +348,7 @@ def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | N
     """Problems x algorithms: the mean of a metric with its interval."""
     if best not in ("bold", None):
         raise CmdpkitError(f"best is {best!r}, expected 'bold' or None")
-    groups.check_metric(found, metric)
+    check_metric(found, metric)
     rows = tuple(_grid_row(problem, metric, n) for problem in by_problem(found).values())
     told = "; bold: best mean" if best is not None and any(row.best for row in rows) else ""
     if any(row.missed for row in rows):
@@ -187,7 +365,7 @@ def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
     means = {label: seed_mean(values) for label, values in known.items() if values is not None}
     if metric.endswith(("regret", "reward")) or metric in ("policy_value", "policy_gap"):
         final = metric.startswith("policy")
-        missed = tuple(g.label for g in problem if g.label in means and groups.misses_bounds(g, final=final))
+        missed = tuple(g.label for g in problem if g.label in means and misses_bounds(g, final=final))
     else:
         missed = ()
     top = (max if larger_is_better(metric) else min)((x.mean for x in means.values()), default=None)
