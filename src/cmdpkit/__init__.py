@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from cmdpkit.records.store import load_record as load_record
     from cmdpkit.records.store import load_records as load_records
     from cmdpkit.records.store import save_record as save_record
-    from cmdpkit.results.groups import compare as compare
     from cmdpkit.results.groups import curve as curve
     from cmdpkit.results.groups import seed_mean as seed_mean
     from cmdpkit.results.groups import slope as slope

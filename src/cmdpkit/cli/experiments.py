@@ -139,7 +139,7 @@ def show(
 
     By default one table per problem, as `bench` prints them. --grid shows one table of a --metric instead.
     """
-    from cmdpkit.results.study import study_text, tables_text
+    from cmdpkit.results.study import study_text
 
     study = _study(folder, algo, env, label)
     grids = [study.grid(metric)] if grid else []
@@ -153,7 +153,7 @@ def show(
         table,
         data,
         grids or study.summary(),
-        lambda: tables_text(study, grids) if grids else study_text(study),
+        lambda: study_text(study, grids),
     )
 
 

@@ -187,26 +187,22 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
         return Group(
             tables.EMPTY_LINE, Text("There is no choice anywhere: every action of the optimum is the only one there.")
         )
-    hidden, forced = max(0, len(choices) - MOST_SEPARATIONS), len(rows) - len(choices)
     notes = [
         "sigma: the least by which the value or some bound is missed without the action; use: how often it is taken."
     ]
     if len(rows) < found.used:
         notes += [f"Looked at: {len(rows):,} of {found.used:,} actions in use, those drawn or taken most often "
                   f"({remedy('separation=True', '--separation')} looks at all)."]  # fmt: skip
-    everything = remedy("diagnosis.separation", "--json")
-    notes += [f"Not shown: {hidden:,} that matter less ({everything} lists all)."] * (hidden > 0)
-    notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)
+    shown = choices[:MOST_SEPARATIONS]
+    if len(shown) < len(rows):
+        everything = remedy("diagnosis.separation", "--json")
+        notes += [f"Not shown: {len(rows) - len(shown):,} that matter less or have no alternative ({everything})."]
     title = Text("What dropping an action of the optimum costs, the most decisive first (sigma times use):")
-    table = TerminalTable(separation_table(choices[:MOST_SEPARATIONS]))
     least, at_most = least_sigma(found, rows), "at most " if len(rows) < found.used else ""
-    told = (
-        "sigma_min is 0: the optimum can do without any of these."
-        if least is None
-        else f"sigma_min is {at_most}{number(least)}."
-    )
-    quiet = (Text(note, style=tables.QUIET) for note in notes)
-    return Group(tables.EMPTY_LINE, title, tables.EMPTY_LINE, table, tables.EMPTY_LINE, Text(told), *quiet)
+    told = "0: the optimum can do without any of these" if least is None else f"{at_most}{number(least)}"
+    table, quiet = TerminalTable(separation_table(shown)), (Text(note, style=tables.QUIET) for note in notes)
+    blank = tables.EMPTY_LINE
+    return Group(blank, title, blank, table, blank, Text(f"sigma_min is {told}."), *quiet)
 
 
 def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:

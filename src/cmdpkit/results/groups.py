@@ -1,4 +1,4 @@
-"""Runs that differ in the seed alone, together, and what can be said about them: means with intervals, curves, tests.
+"""Runs that differ in the seed alone, together, and what can be said about them: means with intervals, curves, growth.
 
 Such runs are a `Group`, and the seed is the unit: every interval is over seeds, and a single seed has none. Where all
 seeds give the same numbers, they count as one. Runs of different code are never pooled. They are groups of their own,
@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
-from cmdpkit.errors import CmdpkitError, quoted
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Run, RunRecord
@@ -29,8 +29,6 @@ KINDS = ("weak", "strong", "realised")
 NONNEGATIVE = ("strong_regret", "strong_violation", "multiplier", "certified_gap", "unsafe_episodes", "gaps_paid")
 SLOPE_POINTS = 24  # at which a curve is read to fit its growth
 LEVEL = 0.95  # confidence level of intervals, unless the caller says otherwise
-MOST_EXACT_FLIPS = 14  # largest number of seeds for which all sign flips are counted
-RANDOM_FLIPS = 20_000  # number of random flips for more seeds
 
 # What the columns of tables about runs mean.
 MEANINGS = {  # by what the length of a run counts
@@ -312,39 +310,6 @@ def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> SeedMea
     return seed_mean(np.array(found))
 
 
-# -- comparisons -------------------------------------------------------------------------------------------------------
-
-
-class Comparison(NamedTuple):
-    """The final values of one group minus those of another, seed by seed."""
-
-    seeds: tuple[int, ...]  # those both have
-    difference: SeedMean  # mean difference with its interval
-    p: float | None  # of "no difference"; absent with one seed
-
-
-def compare(a: Group, b: Group, name: str = "regret", n: int | None = 0) -> Comparison:
-    """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip test.
-
-    Runs with the same seed share the problem and the sequence of random numbers, but use that sequence differently once
-    their actions differ. So pairing is valid, and removes little noise. ``n`` picks the constraint of a violation;
-    with None the largest counts.
-    """
-    if not (isinstance(a, Group) and isinstance(b, Group)):
-        raise CmdpkitError(
-            f"compare takes two groups of runs, from study.groups(), got {quoted(a)} and {quoted(b)}; "
-            "compare_policies(model, policies) compares policies"
-        )
-    ends = [{record.run.seed: _end(record, name, n) for record in group.records} for group in (a, b)]
-    seeds = tuple(seed for seed in a.seeds if seed in ends[1])
-    if not seeds:
-        raise CmdpkitError(f"{a.label} and {b.label} have no seed in common: {list(a.seeds)} and {list(b.seeds)}")
-    if a.deterministic and b.deterministic:
-        seeds = seeds[:1]
-    d = np.array([ends[0][seed] - ends[1][seed] for seed in seeds])
-    return Comparison(seeds, seed_mean(d), None if len(d) < 2 else sign_flip_p(d))
-
-
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
@@ -429,7 +394,7 @@ def check_metric(found: Sequence[Group], metric: str) -> None:
         raise CmdpkitError(f"no run has the metric {metric!r}; there are {', '.join((*known, *OF_RUNS))}")
 
 
-# -- intervals and tests -----------------------------------------------------------------------------------------------
+# -- intervals ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -463,21 +428,3 @@ def seed_mean(values: FloatArray, level: float = LEVEL) -> SeedMean:
 
 def _number(x: Any) -> Any:
     return float(x) if np.ndim(x) == 0 else x
-
-
-def sign_flip_p(differences: FloatArray) -> float:
-    """Two-sided p of "the differences are symmetric about 0": the share of sign flips with as large a mean.
-
-    Exact up to 14 differences, from 20,000 random flips beyond (the observed signs count as one of them).
-
-    >>> sign_flip_p(np.array([1.0, 2.0, 3.0, 4.0]))
-    0.125
-    """
-    d = np.asarray(differences, dtype=float)
-    if len(d) <= MOST_EXACT_FLIPS:
-        signs = np.array(list(product((1.0, -1.0), repeat=len(d))))
-    else:
-        signs = np.random.default_rng(0).choice((1.0, -1.0), size=(RANDOM_FLIPS, len(d)))
-        signs[0] = 1.0
-    means = np.abs(signs @ d)
-    return float(np.mean(means >= abs(d.sum()) * (1 - 1e-12)))

@@ -6,7 +6,7 @@ Of a solution, only what its policy can meet is drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -52,7 +52,6 @@ MOST_STEP_LETTERS = 12  # characters of a list of steps
 MOST_NAMED = 2  # actions of a random decision that are named in a table
 MOST_UNITS = 100_000  # between the smallest and the largest value of a histogram
 OFF_UNIT = 1e-3  # units by which a value may miss a multiple
-NEVER = "–"  # in place of a decision that is never met
 
 Decided = tuple[str, ...]  # the actions of a decision, none where it is never met
 Cell = tuple[str, Decided, str]  # mark, actions, odds
@@ -74,12 +73,9 @@ def view(solution: Solution, width: int = 100) -> RenderableType:
         return _actions(solution, names, h, s) if reached[h, s] else ()
 
     listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
-    table, notes = _by_step(solution, done, listed)
-    if _width(table) > width:
-        table, notes = _by_state(solution.policy, listed, done), []
-    if len(listed) < cmdp.S:
-        notes.append(f"{cmdp.S - len(listed):,} of {cmdp.S:,} states are never reached and left out")
-    return Group(table, Text(), Text("; ".join(notes), style=QUIET)) if notes else table
+    table, left = _by_state(solution.policy, listed, done), cmdp.S - len(listed)
+    note = Text(f"{left:,} of {cmdp.S:,} states are never reached and left out", style=QUIET)
+    return Group(table, Text(), note) if left else table
 
 
 def save_hint() -> str:
@@ -109,16 +105,6 @@ def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> Decide
     return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.row(h, s) > NEGLIGIBLE))
 
 
-def runs_of_equal(pictures: Sequence[Hashable]) -> list[list[int]]:
-    """Neighbouring steps that look the same, together."""
-    return [[h for h, _ in run] for _, run in groupby(enumerate(pictures), key=lambda pair: pair[1])]
-
-
-def heading(run: Sequence[int]) -> str:
-    """The title of a column or board for a run of steps."""
-    return f"step{'s' * (len(run) > 1)} {ranges(h + 1 for h in run)}"
-
-
 # -- boards ------------------------------------------------------------------------------------------------------------
 
 
@@ -130,8 +116,9 @@ def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[Renderab
         for h in range(H)
     ]
     size = max(len(mark + "".join(actions)) for picture in pictures for mark, actions, _ in picture)
-    runs = runs_of_equal(pictures)
-    boards = [_board(grid, pictures[run[0]], size, heading(run)) for run in runs[:MOST_BOARDS]]
+    runs = [[h for h, _ in run] for _, run in groupby(enumerate(pictures), key=lambda pair: pair[1])]
+    titles = [f"step{'s' * (len(run) > 1)} {ranges(h + 1 for h in run)}" for run in runs]
+    boards = [_board(grid, pictures[run[0]], size, x) for run, x in zip(runs, titles, strict=True)][:MOST_BOARDS]
     if len(runs) > MOST_BOARDS:
         boards.append(Text(f"… and {H - runs[MOST_BOARDS][0]} more steps", style=QUIET))
     return boards
@@ -162,19 +149,6 @@ def _board(grid: Grid, picture: Sequence[Cell], size: int, title: str) -> Render
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _by_step(
-    solution: Solution, done: Callable[[int, int], Decided], listed: Sequence[int]
-) -> tuple[RichTable, list[str]]:
-    """States x steps, and what to say about it; neighbouring steps with the same decisions share a column."""
-    cmdp = solution.cmdp
-    columns = [tuple(done(h, s) for s in listed) for h in range(cmdp.H)]
-    runs = runs_of_equal(columns)
-    table = plain_table("state", *(heading(run) for run in runs))
-    for i, s in enumerate(listed):
-        table.add_row(Text(label(cmdp.states[s])), *(_decision(columns[run[0]][i]) for run in runs))
-    return table, [f"{NEVER} never reached at that step"] * any(() in column for column in columns)
-
-
 def _by_state(policy: Policy, listed: Iterable[int], done: Callable[[int, int], Decided]) -> RichTable:
     """One line per state: what is done at which steps. It stays narrow, however many steps there are."""
     table = plain_table("state", "action" if policy.is_stationary else "action (at steps)")
@@ -192,8 +166,6 @@ def _by_state(policy: Policy, listed: Iterable[int], done: Callable[[int, int], 
 
 
 def _decision(actions: Decided) -> Text:
-    if not actions:
-        return Text(NEVER, style=QUIET)
     return Text(" / ".join(actions), style=DRAWN if len(actions) > 1 else "")
 
 
@@ -202,17 +174,16 @@ def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
     cmdp = solution.cmdp
     uses = action_uses(cmdp, solution.policy)
     size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
-    columns = {"uses per episode": lambda x: f"{x:.4f}", "share": lambda x: f"{100 * x / cmdp.H:.1f} %"}
-    return uses_of_actions(f"The policy ({size}) is too large", cmdp, uses, columns)
+    return uses_of_actions(f"The policy ({size}) is too large", cmdp, uses, "uses per episode", "{:.4f}".format)
 
 
 def uses_of_actions(
-    what: str, cmdp: CMDP, uses: FloatArray, columns: Mapping[str, Callable[[float], str]]
+    what: str, cmdp: CMDP, uses: FloatArray, heading: str, write: Callable[[float], str]
 ) -> RenderableType:
     """In place of a policy that is too large to print: how often each action is taken, the most frequent first."""
-    table = plain_table("action", *map(right, columns))
+    table = plain_table("action", right(heading))
     for a in np.argsort(-uses, kind="stable")[:MOST_ROWS]:
-        table.add_row(Text(label(cmdp.action_names[int(a)])), *(write(float(uses[a])) for write in columns.values()))
+        table.add_row(Text(label(cmdp.action_names[int(a)])), write(float(uses[a])))
     return Group(Text(f"{what} to print; {save_hint()} writes it (.csv .json .npz .md .py)."), Text(), table)
 
 

@@ -11,7 +11,6 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.text import Text
 
-from cmdpkit.errors import CmdpkitError
 from cmdpkit.records.record import Certificate, Evaluation, RunRecord
 from cmdpkit.results import tables
 from cmdpkit.results.groups import (
@@ -344,19 +343,17 @@ class GridRow(NamedTuple):
     missed: tuple[str, ...]  # labels that miss a bound beyond noise, where the metric rewards missing a bound
 
 
-def grid_table(found: Sequence[Group], metric: str, best: str | None, n: int | None = None) -> Table[GridRow]:
+def grid_table(found: Sequence[Group], metric: str, n: int | None = None) -> Table[GridRow]:
     """Problems x algorithms: the mean of a metric with its interval."""
-    if best not in ("bold", None):
-        raise CmdpkitError(f"best is {best!r}, expected 'bold' or None")
     check_metric(found, metric)
     rows = tuple(_grid_row(problem, metric, n) for problem in by_problem(found).values())
-    told = "; bold: best mean" if best is not None and any(row.best for row in rows) else ""
+    told = "; bold: best mean" if any(row.best for row in rows) else ""
     if any(row.missed for row in rows):
         told += f"; {DAGGER}: misses a bound, the interval of its violation is above 0"
     return Table(_in_words(metric, found, n) + told, (
         Column("problem", "problem", "The environment, and bounds that were changed.", lambda row: row.problem),
         Column("env", "", "The environment.", lambda row: row.env, shown=False),
-        *(_of_algorithm(name, rows, best is not None) for name in dict.fromkeys(group.label for group in found)),
+        *(_of_algorithm(name, rows) for name in dict.fromkeys(group.label for group in found)),
     ), rows)  # fmt: skip
 
 
@@ -373,13 +370,13 @@ def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
     return GridRow(problem[0].problem, problem[0].run.env, means, best, missed)
 
 
-def _of_algorithm(name: str, rows: Sequence[GridRow], marked: bool) -> Column[GridRow]:
+def _of_algorithm(name: str, rows: Sequence[GridRow]) -> Column[GridRow]:
     def cells(values: Sequence[SeedMean | None], narrow: bool) -> list[tables.Cell]:
         made = zip(tables.with_interval()(values, narrow), rows, strict=True)
         return [cell._replace(text=cell.text + DAGGER) if name in row.missed else cell for cell, row in made]
 
     return numbers(name, label(name), "The mean over the seeds of this algorithm.", lambda row: row.means.get(name),
-                   cells, data=with_ends, tone=lambda row: "best" if marked and name in row.best else "")  # fmt: skip
+                   cells, data=with_ends, tone=lambda row: "best" if name in row.best else "")  # fmt: skip
 
 
 def _in_words(metric: str, found: Sequence[Group], n: int | None) -> str:

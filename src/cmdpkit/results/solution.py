@@ -98,7 +98,6 @@ def constraint_table(found: Solution | LargeSolution) -> Table[Met]:
         Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
                lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.bound_on_total) for c in values],
                data=tables.bound_parts),
-        *_per_step(found, [m.constraint for m in rows]),
         numbers("slack", "slack", "What is left of the bound, in the unit in which it was given; positive inside it.",
                 lambda m: m.slack,
                 lambda _, narrow: tables.in_line([m.visible_slack for m in rows], narrow)),
@@ -114,19 +113,6 @@ def price_note(found: Solution | LargeSolution) -> str:
     """The unit of slack and price of bounds per step; empty where there are none, or where a value counts one step."""
     names = [label(c.name) for c in found.cmdp.constraints if c.scale != 1]
     return f"Slack and price of {' and '.join(names)} are per step, as the bound is." if names else ""
-
-
-def _per_step(found: Solution | LargeSolution, constraints: Sequence[Constraint]) -> list[Column[Met]]:
-    """Discounted values are hard to read, so they are also shown per step."""
-    if found.cmdp.criterion.kind != "discounted":
-        return []
-    steps = found.cmdp.criterion.steps_in_value or 1.0
-    return [
-        numbers("value_per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps),
-        Column("bound_per_step", "bound per step", "The bound times 1 - discount.",
-               lambda m: m.constraint.bound_on_total / steps, lambda values, _: with_symbols(constraints, values),
-               shown=not all(c.per_step for c in constraints)),
-    ]  # fmt: skip
 
 
 def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float]) -> list[Cell]:
@@ -297,7 +283,7 @@ def _policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
     time = "visits" if cmdp.criterion.kind == "total" else "share of time"
     if cmdp.S > MOST_ROWS:
         size = f"The policy has {cmdp.S:,} states, too many"
-        return uses_of_actions(size, cmdp, q.sum(axis=0), {time: partial(_share, cmdp)})
+        return uses_of_actions(size, cmdp, q.sum(axis=0), time, partial(_share, cmdp))
     table = tables.plain_table("state", "action", tables.right(time))
     for s in range(cmdp.S):
         used = np.flatnonzero(policy.row(0, s) > NEGLIGIBLE)

@@ -51,8 +51,6 @@ class Cell(NamedTuple):
     text: str  # what is written
     note: str = ""  # next to the text or below it: half the width of an interval
     value: float | str | None = None  # what a column is sorted by; None where there is no value
-    low: float | None = None  # lower end of the interval, where there is one
-    high: float | None = None  # upper end of the interval, where there is one
 
 
 # -- how values are written --------------------------------------------------------------------------------------------
@@ -93,7 +91,7 @@ def with_interval(digits: int = 4) -> Format:
         if x is None:
             return Cell(MISSING)
         note = "" if x.high is None else f"± {_number(x.high - x.mean, 2, narrow)}"
-        return Cell(_number(x.mean, digits, narrow), note, x.mean, x.low, x.high)
+        return Cell(_number(x.mean, digits, narrow), note, x.mean)
 
     return lambda values, narrow: [cell(x, narrow) for x in values]
 

@@ -136,8 +136,7 @@ def multiplier(
 ) -> Figure:
     """The multipliers of the learners that have one, against the exact shadow price where the model is known.
 
-    Prices have a linear scale, or a symmetric logarithmic one where a large price would flatten the others; with any
-    ``scale`` but "linear", the axis of the episodes is logarithmic.
+    With any ``scale`` but "linear", the axis of the episodes is logarithmic, and with "symlog" that of the prices too.
     """
     _check_scale(scale)
     problems = list(by_problem(group for group in found if group.has("multiplier")).values())
@@ -151,7 +150,7 @@ def multiplier(
         for n, (axis, constraint) in enumerate(zip(row, mine[0].records[0].constraints, strict=True)):
             for group in mine:
                 _band(axis, group, "multiplier", n, colours[group.label], raw, "linear")
-            if style.flattens([curve(group, "multiplier", n).mean for group in mine]):
+            if scale == "symlog":
                 bend(axis)
                 axis.set_ylim(bottom=0)
             if prices is not None:

@@ -6,22 +6,21 @@ right, and one colour per action.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.comparison import PolicyComparison
-from cmdpkit.exact.solution import Infeasible
-from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.operators.policies import evaluate, reach
+from cmdpkit.operators.policies import reach
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
 from cmdpkit.results.policies import bars_of, with_optimum
@@ -53,42 +52,17 @@ DIRECTIONS = {
 
 
 @styled
-def price_curve(
-    found: Tradeoff,
-    bound: float | None = None,
-    *,
-    policies: Mapping[str, Any] | None = None,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """The best value for every bound, and its slope, the price; with the bound of the model, and policies as dots.
-
-    The price has a symmetric logarithmic axis where one large price would flatten the others.
-    """
-    c, cmdp = found.constraint, found.cmdp
+def price_curve(found: Tradeoff, *, size: Size = None, ax: Any = None) -> Figure:
+    """The best value for every bound, and its slope, the price, with the bound of the model."""
+    c = found.constraint
     figure, ((value, price),) = panels([2], size, ax)
     value.plot(found.bounds, found.values, color=DARK)
     value.set_ylabel("optimal value")
     price.step(found.bounds, found.prices, color=DARK, where="mid")
     price.set_ylabel("price of the bound")
-    if style.flattens([found.prices]):
-        style.bend(price)
-    marked = c.bound if bound is None else bound
     for axis in (value, price):
         axis.set_xlabel(f"bound on {label(found.name)}{c.unit}")
-        axis.axvline(marked, color=GREY, linestyle=":", linewidth=1.2, label=f"the bound {c.symbol} {number(marked)}")
-    try:
-        now = solve(cmdp.with_bounds(**{c.name: marked}))
-    except Infeasible:
-        now = None
-    if now is not None:
-        n = cmdp.constraint_index(c.name)
-        for axis, height in ((value, now.value), (price, float(now.shadow_prices[n]))):
-            axis.plot([marked], [height], "o", color=BLACK, markersize=5, label="optimum", zorder=4)
-    for i, (name, policy) in enumerate((policies or {}).items()):
-        worth, colour = evaluate(cmdp, policy), COLOURS[i % len(COLOURS)]
-        place = float(worth.w[cmdp.constraint_index(c.name)]) / c.scale
-        value.plot([place], [worth.v], "D", color=colour, markersize=5, label=label(name), zorder=4)
+        axis.axvline(c.bound, color=GREY, linestyle=":", linewidth=1.2, label=f"the bound {c.symbol} {number(c.bound)}")
     legend_below(figure, ax)
     return figure
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import writing
-from cmdpkit.results.wording import compact, counted
+from cmdpkit.results.wording import compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,10 +36,8 @@ DRAWN = ("found", "played", "cmdp", "policy", "models")  # parameters with what 
 PANEL = (4.2, 3.0)  # width and height of one panel, in inches
 LEAST_PANEL = 2.3  # inches of width; where panels would be narrower, they stand below each other
 LEAST_HEIGHT = 2.3  # inches of a panel with its labels, unless a height is given
-SQUEEZED_HEIGHT = 1.4  # inches of a panel with its labels below which its numbers run into each other
 LABEL_WIDTH = 24  # characters in a line of an upright label
 SMALL = 5.0  # inches: figures that are narrower have smaller letters
-FLATTENING = 12  # one line flattens the others if it is this many times as large as most of them
 Size = float | tuple[float, float] | None  # the width of a figure in inches, or its width and height
 SAVING = {
     "pdf.fonttype": 42,  # TrueType
@@ -144,11 +142,6 @@ def panels(
     tall = tall or min(max(LEAST_HEIGHT, 0.72 * across), PANEL[1])
     if height is not None:
         tall = height / sum(rows)
-        if tall < SQUEEZED_HEIGHT:
-            raise CmdpkitError(
-                f"size is {quoted(size)}, but {counted(sum(rows), 'row')} of panels need a height of "
-                f"{SQUEEZED_HEIGHT * sum(rows):.3g} inches or more; size={width:g} picks a height that fits"
-            )
     figure, axes = canvas(sum(rows), columns, (across, tall))
     groups = []
     for count, row in zip(counts, np.split(axes, np.cumsum(rows)[:-1]), strict=True):
@@ -156,22 +149,6 @@ def panels(
         for axis in row.flat[count:]:
             axis.set_axis_off()
     return figure, groups
-
-
-def flattens(lines: Sequence[Any]) -> bool:
-    """Whether one value would flatten everything else on a linear axis.
-
-    That is so if the largest size is more than FLATTENING times the upper quartile along the line in the middle.
-
-    >>> flattens([[0, 5, 10], [0, 4, 9], [0, 500, 1000]]), flattens([[0, 5, 10], [0, 25, 30], [0, 30, 60]])
-    (True, False)
-    """
-    sizes = [np.abs(np.asarray(line, dtype=float)) for line in lines if len(line)]
-    if not sizes:
-        return False
-    quartiles = sorted(float(np.quantile(x, 0.75, method="lower")) for x in sizes)
-    middle = quartiles[(len(quartiles) - 1) // 2]
-    return bool(0 < middle < max(float(x.max()) for x in sizes) / FLATTENING)
 
 
 def bend(axis: Axes) -> None:

@@ -11,7 +11,7 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -50,42 +50,16 @@ DRAWN = ("multiplier", "gaps_paid", "certified_gap")  # curves that are drawn be
 Plain = dict[str, Any]
 
 
-class Detail(NamedTuple):
-    """How much of the data goes into the page."""
-
-    points: int  # of every curve
-    policies: int  # of how many seeds of every group
-    lines: int  # groups of more seeds have no line per seed
+POINTS = 160  # of every curve, at most
+MOST_LINES = 10  # seeds of a group that have a line each
+MOST_POLICIES = 3  # seeds of a group whose policies are shown
 
 
-MOST_BYTES = 2_000_000  # of a page, unless the caller says otherwise
-# How much detail is tried, one after the other, until the page is small enough.
-DETAILS = (
-    Detail(160, 1_000, 1_000),
-    Detail(120, 1_000, 1_000),
-    Detail(80, 1_000, 10),
-    Detail(80, 3, 3),
-    Detail(60, 1, 0),
-    Detail(40, 0, 0),
-)
-THINNED = "This study is large: curves are thinned, and not every seed's line or policy is on this page."
-
-
-def render(study: Study, *, title: str = "", limit: int = MOST_BYTES) -> str:
-    """The report as text, with fewer points and policies beyond ``limit`` bytes."""
+def render(study: Study, *, title: str = "") -> str:
+    """The report as text."""
     if not study.records and not study.failures:
         raise CmdpkitError("there is nothing to report: no run finished and none failed")
-    for detail in DETAILS:
-        made = _page(study, title, detail)
-        if len(made.encode()) < limit:
-            return made
-    raise CmdpkitError(
-        f"the report would have {len(made.encode()):,} bytes, more than {limit:,}; report on fewer runs at a time"
-    )
-
-
-def _page(study: Study, title: str, detail: Detail) -> str:
-    parts = problems(study, detail)
+    parts = problems(study)
     first = summary(study.groups(), parts)
     tables = {f"{part['id']}-verdict": part["verdict"] for part in parts}
     tables |= {} if first is None else {part["id"]: part["table"] for part in first["tables"]}
@@ -99,7 +73,7 @@ def _page(study: Study, title: str, detail: Detail) -> str:
         summary=first,
         problems=parts,
         failures=study.failures,
-        notes=(*study.remarks(), *(() if detail == DETAILS[0] else (THINNED,))),
+        notes=study.remarks(),
     )
 
 
@@ -112,23 +86,21 @@ def summary(found: Sequence[Group], parts: Sequence[Plain]) -> Plain | None:
         return None
     known = [metric for metric in (*SUMMARISED, *OBSERVED) if any(scores(group, metric) is not None for group in found)]
     shown = [metric for metric in known if metric in SUMMARISED] or known
-    tables = [{"id": f"summary-{metric}", "table": grid_table(found, metric, "bold")} for metric in shown]
+    tables = [{"id": f"summary-{metric}", "table": grid_table(found, metric)} for metric in shown]
     if not tables:
         return None
     looks = {label: look for part in parts for label, look in part["looks"].items()}
     return {"tables": tables, "problems": len(parts), "looks": looks, "ids": [part["id"] for part in parts]}
 
 
-def problems(study: Study, detail: Detail) -> list[Plain]:
+def problems(study: Study) -> list[Plain]:
     """One entry per problem, with everything its section shows."""
     together = list(by_problem(study.groups()).values())
     labels = list(dict.fromkeys(group.label for found in together for group in found))
-    return [_problem(i, found, labels, study.models, detail) for i, found in enumerate(together)]
+    return [_problem(i, found, labels, study.models) for i, found in enumerate(together)]
 
 
-def _problem(
-    i: int, found: Sequence[Group], labels: Sequence[str], models: Mapping[str, CMDP] | None, detail: Detail
-) -> Plain:
+def _problem(i: int, found: Sequence[Group], labels: Sequence[str], models: Mapping[str, CMDP] | None) -> Plain:
     first = found[0].records[0]
     cmdp = model_of(first.run, models)
     small = cmdp is not None and cmdp.n_steps * cmdp.S <= MOST_PAIRS
@@ -147,7 +119,7 @@ def _problem(
             "tradeoffs": [] if best is None else [_tradeoff(best, n, found) for n in range(best.cmdp.N)],
             **policy_frame(first.policy, cmdp),
             "unit": first.run.unit,
-            "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
+            "groups": [_group(g, labels.index(g.label), cmdp if small else None) for g in found],
         },
     }
 
@@ -219,36 +191,32 @@ def _with_interval(over: SeedMean) -> str:
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
+def _group(group: Group, look: int, cmdp: CMDP | None) -> Plain:
     first = group.records[0]
     names = [name for name in first.curves if np.size(first.curves[name]) and group.can_draw(name)]
     names = [name for name in names if name in DRAWN or name.endswith(("regret", "violation"))]
     grid = curve(group, names[0]).episode if names else np.zeros(0)
-    at = grid[np.unique(np.linspace(0, len(grid) - 1, min(detail.points, len(grid))).round().astype(int))]
+    at = grid[np.unique(np.linspace(0, len(grid) - 1, min(POINTS, len(grid))).round().astype(int))]
     certified = first.certificate.sentence if first.certificate is not None else ""
     proved = {"proved about its policy": certified} if certified else {}
     return {
         "label": group.label,
         "look": look,
         "at": _rounded(at),
-        "curves": {name: _lines(group, name, at, detail.lines) for name in names},
+        "curves": {name: _lines(group, name, at) for name in names},
         "phases": [{"name": name, "start": start} for name, start in first.phases],
         "episodes": first.run.length,
         "seed": first.run.seed,
         "internals": _listed({**proved, **first.internals}),
         "notes": list(first.notes),
         "runs": [
-            {
-                "seed": record.run.seed,
-                "key": record.run.key,
-                **(policy_data(record.policy, cmdp) if i < detail.policies else {"policy": None, "reach": None}),
-            }
-            for i, record in enumerate(group.records)
+            {"seed": record.run.seed, "key": record.run.key, **policy_data(record.policy, cmdp)}
+            for record in group.records[:MOST_POLICIES]
         ],
     }
 
 
-def _lines(group: Group, name: str, at: FloatArray, seeds: int) -> list[Plain]:
+def _lines(group: Group, name: str, at: FloatArray) -> list[Plain]:
     """A curve for every row of it, read at some episodes: means, intervals, and the lines of single seeds."""
     lines = []
     for n in range(len(np.atleast_2d(np.asarray(group.records[0].curves[name])))):
@@ -257,7 +225,7 @@ def _lines(group: Group, name: str, at: FloatArray, seeds: int) -> list[Plain]:
         found: Plain = {
             key: _rounded(x[kept]) for key in ("mean", "low", "high") if (x := getattr(line, key)) is not None
         }
-        if 1 < len(line.raw) <= seeds:
+        if 1 < len(line.raw) <= MOST_LINES:
             found["raw"] = [_rounded(x[kept], SEED_DIGITS) for x in line.raw]
         lines.append(found)
     return lines

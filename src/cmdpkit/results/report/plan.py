@@ -7,7 +7,7 @@ One HTML page to show to people who decide, made from what `compare_policies`, `
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.comparison import Difference, Judged, PolicyComparison, compare_policies
+from cmdpkit.exact.comparison import Judged, PolicyComparison, compare_policies
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.io.atomic import write_text
@@ -23,7 +23,6 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Mixture, Policy
-from cmdpkit.operators.policies import time_course
 from cmdpkit.results.policies import bars_of, difference_table, judged_table, means_note, spread_table, with_optimum
 from cmdpkit.results.report import (
     MOST_PAIRS,
@@ -37,7 +36,7 @@ from cmdpkit.results.report import (
 from cmdpkit.results.simplify import Simplified, simplify
 from cmdpkit.results.solution import constraint_table, price_note, rule_table
 from cmdpkit.results.tables import Table
-from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
+from cmdpkit.results.wording import bounded, counted, label, number, percent, short
 from cmdpkit.simulate.distribution import Simulation, simulate_policy
 
 BEST, SIMPLE, TODAY = "optimum", "simple", "today"
@@ -105,10 +104,10 @@ def render_plan(
         mixed = ", ".join(label(name) for name in plans if name not in shown)
         notes.append(f"A draw among several policies ({mixed}) has no decisions and single episodes on this page.")
     if cmdp.n_steps * cmdp.S > MOST_PAIRS:
-        notes.append("The model is large: price curves, courses over the steps and policies are left out.")
+        notes.append("The model is large: price curves and policies are left out.")
     played = {name: simulate_policy(cmdp, x, episodes, seed=seed) for name, x in shown.items()}
     if cmdp.of_means and played:
-        notes.append(f"Single episodes and courses of {means_note(cmdp.of_means)}")
+        notes.append(f"Single episodes of {means_note(cmdp.of_means)}")
     dear = tuple(x for x in found.differences if x.name in given)[:MOST_DIFFERENCES]
     tables: dict[str, Table[Any]] = {"plans": judged_table(found)}
     tables |= {"spread": spread_table(played)} if played else {}
@@ -119,7 +118,7 @@ def render_plan(
     return page_of(
         "plan.html",
         "plan.js",
-        _data(found, looks, shown, played, dear),
+        _data(found, looks, shown, played),
         tables,
         title or "The best plan, and what the bounds cost",
         said=_said(found, simple, given),
@@ -207,31 +206,21 @@ def _data(
     looks: Mapping[str, int],
     shown: Mapping[str, Policy],
     played: Mapping[str, Simulation],
-    dear: Sequence[Difference],
 ) -> Plain:
     """Everything that plan.js draws."""
     cmdp, judged = found.optimum.cmdp, with_optimum(found)
     plans = [{"label": x.name, "look": looks[x.name], "value": x.value, "totals": x.utilities.tolist()} for x in judged]
-    differences = []
-    for x in dear:
-        steps = ranges(x.steps)
-        when = counted(len(x.steps), "step") if len(steps) > 12 else f"step{'s' * (len(x.steps) > 1)} {steps}"
-        place = f"{titled('state', x.state)}, {when}"
-        differences.append({"label": place, "look": looks[x.name], "value": x.cost})
     drawn = cmdp.n_steps * cmdp.S <= MOST_PAIRS
     tradeoffs = []
     for n, c in enumerate(cmdp.constraints if drawn else ()):
         points = [{"label": x.name, "look": looks[x.name], "at": [[float(x.utilities[n]), x.value]]} for x in judged]
         tradeoffs.append(tradeoff_data(tradeoff(cmdp, c.name, PRICE_POINTS), points))
-    timed = drawn and cmdp.criterion.has_horizon
     return {
         "plans": plans,
         "bounds": [{"name": label(c.name), "text": f"{label(c.name)} {bounded(c)}", "total": c.bound_on_total}
                    for c in cmdp.constraints],
         "tradeoffs": tradeoffs,
-        "differences": differences,
         "spreads": [_histogram(i, cmdp, played, looks) for i in range(1 + cmdp.N)] if played else [],
-        "courses": [_course(x, cmdp, shown, looks) for x in cmdp.signal_names] if timed else [],
         "problem": {
             **(policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
             "groups": [
@@ -260,13 +249,3 @@ def _histogram(i: int, cmdp: CMDP, played: Mapping[str, Simulation], looks: Mapp
     ]
     bound = None if i == 0 else cmdp.constraints[i - 1].bound_on_total
     return {"name": label(name), "bound": bound, "series": lines}
-
-
-def _course(name: str, cmdp: CMDP, shown: Mapping[str, Policy], looks: Mapping[str, int]) -> Plain:
-    """The expected signal at every step, and the range that 90 % of the episodes are in."""
-    lines = []
-    for plan, policy in shown.items():
-        course = time_course(cmdp, policy, name)
-        ends = {"mean": course.mean.tolist(), "low": course.low.tolist(), "high": course.high.tolist()}
-        lines.append({"label": plan, "look": looks[plan], "x": course.step.tolist(), **ends})
-    return {"name": label(name), "series": lines}
