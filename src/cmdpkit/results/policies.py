@@ -105,6 +105,11 @@ def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> Decide
     return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.row(h, s) > NEGLIGIBLE))
 
 
+def _named_steps(steps: Sequence[int]) -> str:
+    """Steps, given from 0, as people count them."""
+    return f"step{'s' * (len(steps) > 1)} {ranges(h + 1 for h in steps)}"
+
+
 # -- boards ------------------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +122,7 @@ def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[Renderab
     ]
     size = max(len(mark + "".join(actions)) for picture in pictures for mark, actions, _ in picture)
     runs = [[h for h, _ in run] for _, run in groupby(enumerate(pictures), key=lambda pair: pair[1])]
-    titles = [f"step{'s' * (len(run) > 1)} {ranges(h + 1 for h in run)}" for run in runs]
+    titles = map(_named_steps, runs)
     boards = [_board(grid, pictures[run[0]], size, x) for run, x in zip(runs, titles, strict=True)][:MOST_BOARDS]
     if len(runs) > MOST_BOARDS:
         boards.append(Text(f"… and {H - runs[MOST_BOARDS][0]} more steps", style=QUIET))
@@ -150,17 +155,15 @@ def _board(grid: Grid, picture: Sequence[Cell], size: int, title: str) -> Render
 
 
 def _by_state(policy: Policy, listed: Iterable[int], done: Callable[[int, int], Decided]) -> RichTable:
-    """One line per state: what is done at which steps. It stays narrow, however many steps there are."""
-    table = plain_table("state", "action" if policy.is_stationary else "action (at steps)")
+    """One line per state: what is done, and at which steps. It stays narrow, however many steps there are."""
+    table = plain_table("state", "action")
     for s in listed:
         when: dict[Decided, list[int]] = {}
         for h in range(policy.shape[0]):
-            when.setdefault(done(h, s), []).append(h + 1)
+            when.setdefault(done(h, s), []).append(h)
         when.pop((), None)
-        line = [
-            Text.assemble(_decision(actions), ("" if policy.is_stationary else f" ({ranges(at)})", QUIET))
-            for actions, at in when.items()
-        ]
+        places = {actions: "" if policy.is_stationary else f" ({_named_steps(at)})" for actions, at in when.items()}
+        line = [Text.assemble(_decision(actions), (place, QUIET)) for actions, place in places.items()]
         table.add_row(Text(label(policy.states[s])), Text(", ").join(line))
     return table
 
