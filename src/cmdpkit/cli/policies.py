@@ -167,7 +167,7 @@ def simulate(
 ) -> None:
     """Simulate single episodes, and show the spread of their totals.
 
-    Shows quantiles, how often an episode misses a bound (exactly where totals are counted in units), and histograms.
+    Shows quantiles, and how often an episode misses a bound (exactly where totals are counted in units).
 
     Without a horizon an episode is a run of many steps: its discounted total, or its mean per step.
     """
