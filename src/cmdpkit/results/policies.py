@@ -417,20 +417,19 @@ def _played(played: Simulation) -> str:
     return f"{runs}; {percent(played.left_out)} of the runs last longer"
 
 
-def bars_of(x: FloatArray, most: int) -> tuple[FloatArray, float]:
-    """Edges of the bars of a histogram, and the unit of which the values are multiples, 0 if there is none.
+def bars_of(x: FloatArray, most: int) -> FloatArray:
+    """Edges of the bars of a histogram.
 
     Where values are counted in units, every bar holds the same number of possible values, and edges lie between them.
 
     >>> bars_of(np.array([0.0, 1.0, 3.0]), 12)
-    (array([-0.5,  0.5,  1.5,  2.5,  3.5]), 1.0)
+    array([-0.5,  0.5,  1.5,  2.5,  3.5])
     """
     values = np.unique(np.round(x, 9))
     unit = float(np.diff(values).min()) if len(values) > 1 else 0.0
     count = round((values[-1] - values[0]) / unit) + 1 if unit else 1
     places = (values - values[0]) / unit if unit else values
     if not unit or count > MOST_UNITS or np.abs(places - np.rint(places)).max() > OFF_UNIT:
-        return np.asarray(np.histogram_bin_edges(x, most)), 0.0
+        return np.asarray(np.histogram_bin_edges(x, most))
     together = math.ceil(count / most)
-    edges = values[0] - unit / 2 + unit * together * np.arange(math.ceil(count / together) + 1)
-    return np.asarray(edges), unit
+    return np.asarray(values[0] - unit / 2 + unit * together * np.arange(math.ceil(count / together) + 1))

@@ -192,7 +192,7 @@ class Study(Shown):
             board of its model
         size : the width in inches, such as 3.3 for a column and 7 for a page, or width and height
         ax : matplotlib axes to draw into, one for each panel
-        options : those of the figure, as the guide lists them: ``kind``, ``scale``, ``raw`` and so on
+        options : those of the figure, as the guide lists them: ``kind``, ``scale`` and so on
 
         >>> import cmdpkit as ck
         >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")

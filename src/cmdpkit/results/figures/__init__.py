@@ -43,7 +43,7 @@ Groups = Sequence[Group]
 def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
     """A figure with a panel for each of these curves, and for a violation one for each constraint.
 
-    Its ``kind`` is weak, strong or realised, and ``raw`` adds a thin line per seed.
+    Its ``kind`` is weak, strong or realised.
     """
 
     @styled
@@ -52,7 +52,6 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
         *,
         kind: Kind = "weak",
         scale: Scale = usual,
-        raw: bool = False,
         size: Size = None,
         ax: Any = None,
     ) -> Figure:
@@ -70,7 +69,7 @@ def _figure_of(*what: str, usual: Scale) -> Callable[..., Figure]:
                     advice = "name readings= when learning" if name == "certified_gap" else "try kind='realised'"
                     raise CmdpkitError(f"no run on {mine[0].problem} has a curve {name!r}; {advice}")
                 for group in shown:
-                    _band(axis, group, name, n, colours[group.label], raw, scale)
+                    _band(axis, group, name, n, colours[group.label], scale)
                 _dress(axis, shown, subject, n, kind, scale)
             row[0].set_title(mine[0].problem, loc="left", fontweight="bold")
         legend_below(figure, ax)
@@ -86,8 +85,8 @@ violation = _figure_of("violation", usual="symlog")  # below 0 a bound is met wi
 certified_gap = _figure_of("certified_gap", usual="log")  # how far the policy was below the optimum at most, as proved
 
 
-def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], raw: bool, scale: Scale) -> None:
-    """The mean with its band, and a thin line per seed if these differ; on a log axis only what is positive."""
+def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], scale: Scale) -> None:
+    """The mean with its band; on a log axis only what is positive."""
     line = curve(group, name, n)
     mean = np.where(line.mean > 0, line.mean, np.nan) if scale == "log" else line.mean
     axis.plot(line.episode, mean, label=group.label, zorder=3, **look)
@@ -95,8 +94,6 @@ def _band(axis: Axes, group: Group, name: str, n: int, look: Mapping[str, Any], 
         low = np.maximum(line.low, np.finfo(float).tiny) if scale == "log" else line.low
         axis.fill_between(line.episode, low, line.high, where=np.isfinite(mean), color=look["color"], alpha=0.18,
                           linewidth=0)  # fmt: skip
-    if raw and np.ptp(line.raw, axis=0).any():
-        axis.plot(line.episode, line.raw.T, color=look["color"], alpha=0.35, linewidth=0.6, zorder=2)
 
 
 def _dress(axis: Axes, shown: Sequence[Group], subject: str, n: int, kind: Kind, scale: Scale) -> None:
@@ -130,7 +127,6 @@ def multiplier(
     *,
     models: Mapping[str, CMDP] | None = None,
     scale: Scale = "linear",
-    raw: bool = False,
     size: Size = None,
     ax: Any = None,
 ) -> Figure:
@@ -149,7 +145,7 @@ def multiplier(
         prices = None if cmdp is None else solve_fully(cmdp).lam
         for n, (axis, constraint) in enumerate(zip(row, mine[0].records[0].constraints, strict=True)):
             for group in mine:
-                _band(axis, group, "multiplier", n, colours[group.label], raw, "linear")
+                _band(axis, group, "multiplier", n, colours[group.label], "linear")
             if scale == "symlog":
                 bend(axis)
                 axis.set_ylim(bottom=0)

@@ -96,9 +96,8 @@ def totals(played: Simulation, *, size: Size = None, ax: Any = None) -> Figure:
     bounds = (None, *(c.bound_on_total for c in played.cmdp.constraints))
     per = " per step" if played.cmdp.criterion.kind == "average" else ""
     for axis, (name, x), bound in zip(axes, played.totals.items(), bounds, strict=True):
-        axis.hist(
-            x, bins=bars_of(x, MOST_BARS)[0].tolist(), weights=np.full(len(x), 1 / len(x)), color=COLOURS[0], alpha=0.75
-        )
+        bars, shares = bars_of(x, MOST_BARS).tolist(), np.full(len(x), 1 / len(x))
+        axis.hist(x, bins=bars, weights=shares, color=COLOURS[0], alpha=0.75)
         axis.axvline(float(x.mean()), color=BLACK, linewidth=1.4, label="mean")
         if bound is not None:
             axis.axvline(bound, color=CHANCE, linestyle="--", linewidth=1.4, label="bound on the mean")

@@ -235,7 +235,7 @@ def _data(
 def _histogram(i: int, cmdp: CMDP, played: Mapping[str, Simulation], looks: Mapping[str, int]) -> Plain:
     """Shares of the episodes by their total, in the same bars for every plan."""
     name = cmdp.signal_names[i]
-    edges, _ = bars_of(np.concatenate([x.totals[name] for x in played.values()]), MOST_BARS)
+    edges = bars_of(np.concatenate([x.totals[name] for x in played.values()]), MOST_BARS)
     centres = ((edges[1:] + edges[:-1]) / 2).round(12).tolist()
     lines = [
         {
