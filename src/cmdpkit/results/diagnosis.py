@@ -24,10 +24,9 @@ from cmdpkit.model.showing import line_width
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results import tables
-from cmdpkit.results.policies import MOST_ROWS
 from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, odds, whole
-from cmdpkit.results.wording import MOST_LISTED, bounded, counted, label, listed, number, ranges, rounded_off, sizes
+from cmdpkit.results.wording import MOST_LISTED, bounded, counted, label, listed, number, rounded_off, sizes
 
 BAR_WIDTH, LEAST_BAR = 40, 12  # characters of a drawing or the longest bar, and the least that a narrow terminal leaves
 TABLE_WIDTH = 40  # characters of a line that the numbers next to bars take
@@ -215,22 +214,11 @@ def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text
         text.append(f"\nOne can stay forever in {parts} with {counted(inside, 'state')}")
         passed = found.reachable - inside
         text.append(f"; the other {passed:,} are only passed through." if passed else ".")
-        if len(found.components) > 1:
-            text.append(" Where one settles decides what is earned, so the optimum may need a draw at the start.")
     if cmdp.N and cmdp.criterion.kind != "average":
-        text.append(f"\n{_starts(cmdp, found)}")
+        exact = "" if found.starts_exact else " (each by itself; together they may ask for more)"
+        starts = f"{len(found.feasible_starts):,} of {cmdp.S:,}"
+        text.append(f"\nThe bounds can be met{exact} from {starts} single start states.")
     return text
-
-
-def _starts(cmdp: CMDP, found: StationaryDiagnosis) -> str:
-    known = set(found.feasible_starts)
-    listed = [s + 1 for s in range(cmdp.S) if cmdp.states[s] in known]
-    by_name = ", ".join(label(s) for s in found.feasible_starts[:MOST_ROWS])
-    named = by_name if len(listed) <= 12 else f"those numbered {ranges(listed)}"
-    if len(listed) == cmdp.S:
-        named = "all of them"
-    exact = "" if found.starts_exact else " (each bound by itself; together they may ask for more)"
-    return f"Single start states from which the bounds can be met{exact}: {named or 'none'}."
 
 
 def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:

@@ -337,7 +337,6 @@ class GridRow(NamedTuple):
     """One problem, and a metric of every algorithm on it."""
 
     problem: str  # what it is called
-    env: str  # the environment
     means: dict[str, SeedMean]  # by label; algorithms that were not run on it are missing
     best: tuple[str, ...]  # labels with the best mean, where there are several algorithms
     missed: tuple[str, ...]  # labels that miss a bound beyond noise, where the metric rewards missing a bound
@@ -352,7 +351,6 @@ def grid_table(found: Sequence[Group], metric: str, n: int | None = None) -> Tab
         told += f"; {DAGGER}: misses a bound, the interval of its violation is above 0"
     return Table(_in_words(metric, found, n) + told, (
         Column("problem", "problem", "The environment, and bounds that were changed.", lambda row: row.problem),
-        Column("env", "", "The environment.", lambda row: row.env, shown=False),
         *(_of_algorithm(name, rows) for name in dict.fromkeys(group.label for group in found)),
     ), rows)  # fmt: skip
 
@@ -367,7 +365,7 @@ def _grid_row(problem: Sequence[Group], metric: str, n: int | None) -> GridRow:
         missed = ()
     top = (max if larger_is_better(metric) else min)((x.mean for x in means.values()), default=None)
     best = tuple(label for label, x in means.items() if x.mean == top) if len(means) > 1 else ()
-    return GridRow(problem[0].problem, problem[0].run.env, means, best, missed)
+    return GridRow(problem[0].problem, means, best, missed)
 
 
 def _of_algorithm(name: str, rows: Sequence[GridRow]) -> Column[GridRow]:
