@@ -24,7 +24,7 @@ from cmdpkit.model.showing import line_width
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results import tables
-from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
+from cmdpkit.results.solution import SYMBOLS, Met, constraint_table
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, odds, whole
 from cmdpkit.results.wording import MOST_LISTED, bounded, counted, label, listed, number, rounded_off, sizes
 
@@ -38,9 +38,9 @@ def range_table(rows: Sequence[TotalRange]) -> Table[TotalRange]:
     """One row per constraint: how far its bound can be moved, from the loosest to the strictest."""
     return Table("how far each bound can be moved", (
         Column("name", "constraint", "The name of the constraint.", lambda r: r.name),
-        Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense, shown=False),
-        Column("bound", "bound", "The bound of the model.", lambda r: r.bound,
-               lambda values, _: with_symbols(rows, values)),
+        Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense,
+               each(SYMBOLS.__getitem__)),
+        numbers("bound", "bound", "The bound of the model.", lambda r: r.bound, each(number)),
         Column("per_step", "", "Whether the numbers of the row are per step.", lambda r: r.per_step,
                each(lambda per_step: "per step" if per_step else ""), shown=any(r.per_step for r in rows)),
         numbers("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
@@ -84,11 +84,9 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
 def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
     if isinstance(found, StationaryDiagnosis):
         return _stationary_sizes(name, cmdp, found)
-    return Text.assemble(
-        (label(name), "bold"),
-        f" is valid: {', '.join([counted(cmdp.H, 'step'), *sizes(cmdp)])}.\n",
-        f"{found.reachable:,} of {found.pairs:,} (step, state) pairs can be reached.",
-    )
+    valid = f" is valid: {', '.join([counted(cmdp.H, 'step'), *sizes(cmdp)])}.\n"
+    reached = f"{found.reachable:,} of {found.pairs:,} (step, state) pairs can be reached."
+    return Text.assemble((label(name), "bold"), valid, reached)
 
 
 def _verdict(cmdp: CMDP, found: Diagnosis) -> Text:

@@ -117,13 +117,8 @@ def learned(records: Sequence[RunRecord]) -> RenderableType:
     lengths = sorted({record.run.length for record in records})  # differ where a rule has ended the runs
     length = counted(lengths[0], run.unit) if len(lengths) == 1 else f"{lengths[0]:,} to {lengths[-1]:,} {run.unit}s"
     headline.append(f": {length}, {counted(len(records), 'seed')}")
-    parts: list[RenderableType] = [
-        headline,
-        EMPTY_LINE,
-        TerminalTable(run_table(records, MOST_SEEDS)),
-        EMPTY_LINE,
-        _policies(records),
-    ]
+    parts: list[RenderableType] = [headline, EMPTY_LINE, TerminalTable(run_table(records, MOST_SEEDS)), EMPTY_LINE]
+    parts.append(_policies(records))
     notes = dict.fromkeys(note for record in records for note in record.notes)
     parts += [Text(remark, style=NOTICE) for remark in remarks(groups(records))]
     parts += [Text(f"note: {note}", style=NOTICE) for note in notes]

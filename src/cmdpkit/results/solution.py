@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ from rich.text import Text
 from cmdpkit.exact.large.policy import LargeSolution
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Mixture, Policy
@@ -35,12 +34,7 @@ VALUES = {  # by criterion: what the column with a constraint's value is called,
     "total": ("total", "expected total until absorption"),
 }
 WITHOUT_HORIZON = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
-ENDED = {
-    "optimal": "optimal value",
-    "gap": "value",
-    "precision": "value",
-    "interrupted": "interrupted, the best value found is",
-}
+ENDED = {"optimal": "optimal value", "interrupted": "interrupted, the best value found is"}  # any other way: "value"
 HOW_ENDED = {
     "gap": "The search was stopped when this was proved",
     "precision": "Double precision proves no more for the numbers of this model",
@@ -115,11 +109,6 @@ def price_note(found: Solution | LargeSolution) -> str:
     return f"Slack and price of {' and '.join(names)} are per step, as the bound is." if names else ""
 
 
-def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float]) -> list[Cell]:
-    """Bounds of constraints with the symbol of their sense."""
-    return [Cell(f"{SYMBOLS[row.sense]} {number(x)}", value=x) for row, x in zip(rows, values, strict=True)]
-
-
 # -- the tables of a simple policy -------------------------------------------------------------------------------------
 
 
@@ -183,7 +172,7 @@ def solution(name: str, found: Solution | LargeSolution, width: int = 100) -> Re
         return _simplified(name, found, width)
     if isinstance(found, StationarySolution):
         return _stationary(name, found)
-    head = _headline(name, ENDED[found.ended], found)
+    head = _headline(name, ENDED.get(found.ended, "value"), found)
     return Group(
         head, EMPTY_LINE, *_bounds(found), draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found)
     )
@@ -209,7 +198,7 @@ def _large(name: str, found: LargeSolution) -> RenderableType:
         f"{what}: no policy within the bounds is better by more than {found.gap:.2g}{share} "
         f"({counted(found.sweeps, 'sweep')}, {duration(found.seconds)})."
     )
-    head = _headline(name, ENDED[found.ended], found)
+    head = _headline(name, ENDED.get(found.ended, "value"), found)
     return Group(head, EMPTY_LINE, *_bounds(found), *notes, *lines, EMPTY_LINE, Text(proof, style=QUIET))
 
 
@@ -245,7 +234,7 @@ def _proof(found: Solution) -> Text:
 def _stationary(name: str, found: StationarySolution) -> RenderableType:
     """Optimum, start, constraints, stochastic states, policy and the proof."""
     kind = found.cmdp.criterion.kind
-    what = ENDED[found.ended].replace("value", WITHOUT_HORIZON[kind])
+    what = ENDED.get(found.ended, "value").replace("value", WITHOUT_HORIZON[kind])
     headline = _headline(
         name, what if found.one_class is None else f"one recurrent class, {WITHOUT_HORIZON[kind]}", found
     )

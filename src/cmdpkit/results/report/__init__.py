@@ -248,13 +248,10 @@ def _listed(value: Any) -> Any:
 
 
 def _reproduction(found: Sequence[Group]) -> Plain:
-    versions: dict[str, set[str]] = {}
-    for record in (record for group in found for record in group.records):
-        for name, version in record.versions.items():
-            versions.setdefault(name, set()).add(version)
+    records = [record for group in found for record in group.records]
     return {
         "commands": [_command(group) for group in found if group.run.preset != IMPORTED],
-        "versions": [f"{name} {' or '.join(sorted(those))}" for name, those in sorted(versions.items())],
+        "versions": sorted({f"{name} {version}" for record in records for name, version in record.versions.items()}),
     }
 
 
