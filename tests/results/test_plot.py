@@ -1,7 +1,6 @@
 """Figures draw what was computed: their lines, bands and arrows are read back and compared."""
 
 import io
-import re
 import sys
 from itertools import pairwise
 
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 import cmdpkit as ck
 from cmdpkit.results import figures as plot
 from cmdpkit.results.figures import plans as plot_boards
-from cmdpkit.results.figures.style import CHANCE, COLOURS, save
+from cmdpkit.results.figures.style import CHANCE, COLOURS
 from cmdpkit.results.groups import curve, groups
 from cmdpkit.results.study import Study
 from records import make_record, study, two_bounds
@@ -325,15 +324,6 @@ def test_bars_of_a_comparison_are_the_totals_and_those_that_break_a_bound_are_or
 # -- fonts -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_saved_overview_has_truetype_fonts_only(tmp_path):
-    """As `pdffonts` reads it: every font of the file is of the type CIDFontType2 or TrueType."""
-    path = save(plot.overview(groups(four("paper/grid")), size=3.3), tmp_path / "overview.pdf")
-    kinds = set(
-        re.findall(rb"/Type /Font\s.*?/Subtype /(\w+)|/Subtype /(\w+)[^>]*?/Type /Font\b", path.read_bytes(), re.S)
-    )
-    assert {kind for pair in kinds for kind in pair if kind} <= {b"Type0", b"CIDFontType2", b"TrueType"} and kinds
-
-
 def saved_in_every_way(figure, folder):
     """Bytes of PDF and PostScript files, by the way in which they were written; each way has one kind of PostScript."""
     found = {}
@@ -351,7 +341,7 @@ def saved_in_every_way(figure, folder):
 def test_fonts_are_embedded_as_truetype_however_a_figure_is_saved_and_settings_stay(grid, tmp_path):
     """A PDF names its kinds of fonts in clear text, PostScript defines them; type 3 is matplotlib's own default.
 
-    Only one word is left in the figure, as every font takes seconds to write in PostScript. The next test writes all.
+    Only one word is left in the figure, as every font takes seconds to write in PostScript.
     """
     figure = plot.regret(groups(grid))
     figure.clear()
@@ -396,15 +386,13 @@ def map_of(names):
 def test_no_two_actions_of_a_policy_map_look_alike():
     for names in ([f"order {n}" for n in range(12)], [f"tool {x}" for x in "abcdefghijklmnopqrst"], ["a", "b"]):
         colours, patches = map_of(names)
-        looks = {(patch.get_facecolor(), patch.get_hatch() or "") for patch in patches.values()}
-        assert len(looks) == len(names), names
+        assert len({patch.get_facecolor() for patch in patches.values()}) == len(names), names
         assert [tuple(np.round(c, 3)) for c in colours] == [
             tuple(np.round(patches[name].get_facecolor(), 3)) for name in names
         ]
 
 
 def test_numbered_actions_have_colours_in_their_order():
-    colours, patches = map_of([f"order {n}" for n in range(12)])
+    colours, _ = map_of([f"order {n}" for n in range(12)])
     grey = colours[:, :3] @ [0.299, 0.587, 0.114]
     assert (np.diff(grey) > 0).all()
-    assert not any(patch.get_hatch() for patch in patches.values())

@@ -206,6 +206,8 @@ def test_show_prints_what_the_study_has(many, tmp_path):
     text = shown(*options).stdout
     assert "Alpha" in text and "12 ± 5" in text
     assert shown("--grid", "--table", "latex").stdout == loaded.grid().to_latex()
+    assert shown("--table", "latex").stdout == loaded.to_latex()
+    assert shown("--table", "markdown").stdout == loaded.to_markdown()
     assert shown().stdout.startswith("Study of 15 runs")
     refused = shown("--grid", "--metric", "speed")
     assert refused.exit_code == 1 and "no run has the metric 'speed'" in refused.stderr

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit import cli
 from cmdpkit.exact.diagnosis import separations
-from cmdpkit.records import store
 from cmdpkit.results.diagnosis import range_table, separation_table
 from cmdpkit.results.groups import groups
 from cmdpkit.results.runs import learned, learned_data, run_table
@@ -301,14 +300,6 @@ def test_every_verb_gives_its_tables_for_papers_with_the_values_of_its_json(verb
 def test_json_and_tables_exclude_each_other(order):
     refused = run("solve", "queue", *order)
     assert refused.exit_code == 2 and "--json and --table cannot be combined" in refused.stderr
-
-
-def test_show_prints_the_tables_of_a_folder(two, tmp_path):
-    for record in two.records:
-        store.save_record(record, tmp_path / "runs")
-    loaded = Study.load(tmp_path / "runs")
-    assert run("show", str(tmp_path / "runs"), "--table", "markdown").stdout == loaded.to_markdown()
-    assert run("show", str(tmp_path / "runs"), "--table", "latex").stdout == loaded.to_latex()
 
 
 # -- the width of a terminal -------------------------------------------------------------------------------------------
