@@ -468,7 +468,8 @@ def test_the_policy_view_marks_decisions_left_to_chance_step_by_step(browser, pa
     assert browser.run(rows) == [d.state for d in table.decisions if d.step == 1]
 
 
-CELLS = """=1+1|+a|@b|-c|'=1|it's|a,b|say "x"| x|=1,2|two\nlines|-inf|-1.5||50 %""".split("|")
+FORMULAS = ["=1+1", "+a", "@b", "-c", "'=1"]  # as a spreadsheet would take them
+CELLS = [*FORMULAS, "it's", "a,b", 'say "x"', " x", "=1,2", "two\nlines", "-inf", "-1.5", "", "50 %"]
 
 
 def test_a_cell_of_a_downloaded_table_is_no_formula_for_a_spreadsheet(browser, page):
