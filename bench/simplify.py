@@ -60,17 +60,17 @@ def main() -> None:
         found = ck.simplify(solution, WITHIN)
         seconds = time.process_time() - began
         broken += not checked(cmdp, found)
-        rows.setdefault(kind, []).append((found.share, found.changed, seconds, *found.before, *found.after))
+        rows.setdefault(kind, []).append((found.share, seconds, *found.before, *found.after))
     print(f"{PROBLEMS} random problems, within {WITHIN:.0%}: {broken} policies break a bound or lose too much")
     for kind, each in rows.items():
-        share, changed, seconds, *shapes = np.array(each).T
+        share, seconds, *shapes = np.array(each).T
         before, after = np.array(shapes[:4]).mean(axis=1), np.array(shapes[4:]).mean(axis=1)
         counts = ", ".join(
             f"{name} {x:.1f} -> {y:.1f}"
             for name, x, y in zip(("phases", "draws", "over states", "over steps"), before, after, strict=True)
         )
         print(
-            f"{kind} ({len(each)}): {counts}; decisions changed {changed.mean():.1%}, value paid {share.mean():.2%} "
+            f"{kind} ({len(each)}): {counts}; value paid {share.mean():.2%} "
             f"(most {share.max():.2%}), {seconds.mean():.2f} s of processor time (most {seconds.max():.2f} s)",
             flush=True,
         )

@@ -29,8 +29,7 @@ from cmdpkit.experiments.experiment import Experiment
 from cmdpkit.learners import facts
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import Run
-from cmdpkit.results.groups import Group, curve, finals, policy_gaps, policy_misses, slope
-from cmdpkit.results.statistics import SeedMean, seed_mean
+from cmdpkit.results.groups import Group, SeedMean, curve, finals, policy_gaps, policy_misses, seed_mean, slope
 from cmdpkit.results.tables import Column, Format, Share, Table, rounded, share, whole, with_interval
 
 EXPERIMENT, FOLDER = Path("experiments/table1.toml"), Path("docs/algorithms/measured")

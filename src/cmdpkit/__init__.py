@@ -72,13 +72,12 @@ if TYPE_CHECKING:
     from cmdpkit.records.store import load_record as load_record
     from cmdpkit.records.store import load_records as load_records
     from cmdpkit.records.store import save_record as save_record
-    from cmdpkit.results.groups import compare as compare
     from cmdpkit.results.groups import curve as curve
+    from cmdpkit.results.groups import seed_mean as seed_mean
     from cmdpkit.results.groups import slope as slope
     from cmdpkit.results.report.plan import plan_report as plan_report
     from cmdpkit.results.simplify import Simplified as Simplified
     from cmdpkit.results.simplify import simplify as simplify
-    from cmdpkit.results.statistics import seed_mean as seed_mean
     from cmdpkit.results.study import Study as Study
     from cmdpkit.running import gym as gym
     from cmdpkit.running.active import Progress as Progress

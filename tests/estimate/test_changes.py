@@ -12,7 +12,7 @@ import cmdpkit as ck
 from cmdpkit.learners import load
 from cmdpkit.learners._note import Note
 from cmdpkit.records.record import Certificate
-from cmdpkit.results.run import _certified
+from cmdpkit.results.runs import _certified
 from cmdpkit.running.gym import GymWorld
 from cmdpkit.running.gym import world as by_period
 from cmdpkit.running.gym.world import PERIODS

@@ -12,10 +12,9 @@ import cmdpkit as ck
 import gym_line
 from cmdpkit.cli import app
 from cmdpkit.results import diagnosis as show
-from cmdpkit.results import tradeoff as tradeoff_text
-from cmdpkit.results.diagnosis import range_table
+from cmdpkit.results import diagnosis as tradeoff_text
+from cmdpkit.results.diagnosis import range_table, tradeoff_table
 from cmdpkit.results.solution import constraint_table
-from cmdpkit.results.tradeoff import tradeoff_table
 
 STEPS = 10
 

@@ -1,4 +1,4 @@
-"""Intervals, slopes and comparisons against SciPy and against curves whose answer is known."""
+"""Intervals and slopes against SciPy and against curves whose answer is known."""
 
 import sys
 from dataclasses import replace
@@ -9,8 +9,7 @@ from scipy import stats
 
 from cmdpkit import CmdpkitError
 from cmdpkit.records import store
-from cmdpkit.results.groups import compare, curve, groups, slope
-from cmdpkit.results.statistics import seed_mean, sign_flip_p
+from cmdpkit.results.groups import curve, groups, seed_mean, slope
 from cmdpkit.results.study import Study
 from records import make_record, study, two_bounds
 
@@ -51,17 +50,6 @@ def test_a_level_is_a_probability():
         seed_mean(np.zeros(3), level=1.5)
 
 
-def test_the_tests_agree_with_scipy_and_with_counting():
-    d = np.random.default_rng(3).normal(0.5, 1, size=9)
-    expected = stats.permutation_test((d,), lambda x: abs(x.mean()), permutation_type="samples", alternative="greater")
-    assert sign_flip_p(d) == pytest.approx(expected.pvalue, abs=1e-12)
-    many = np.random.default_rng(4).normal(0.3, 1, size=40)
-    assert sign_flip_p(many) == pytest.approx(
-        stats.ttest_1samp(many, 0).pvalue, abs=0.02
-    )  # 20,000 flips: standard error below 0.0035
-    assert sign_flip_p(np.zeros(3)) == 1.0
-
-
 # -- groups and curves -------------------------------------------------------------------------------------------------
 
 
@@ -98,7 +86,7 @@ def test_a_curve_is_the_mean_over_seeds_with_its_band(records):
     assert curve(groups(records[:1])[0], "regret").low is None
     with pytest.raises(ValueError, match=r"pri on two has no curve 'speed'; there are episode, multiplier"):
         curve(group, "speed")
-    for ask in (slope, lambda group, name: compare(group, group, name), lambda group, name: records[0].final(name)):
+    for ask in (slope, lambda group, name: records[0].final(name)):
         with pytest.raises(CmdpkitError, match=r"has no curve 'speed'; there are"):
             ask(group, "speed")
     with pytest.raises(ValueError, match="has 2 rows, there is no row 2"):
@@ -121,21 +109,6 @@ def test_the_slope_of_a_power_is_its_exponent_whatever_the_checkpoints(records):
     assert found.mean == pytest.approx(0.5, abs=1e-6) and found.high - found.low < 1e-6
     assert slope(groups([shaped(records[0], episode=k, regret=-bent)])[0], "regret") is None
     assert slope(groups([shaped(records[0], episode=k[-2:], regret=bent[-2:])])[0], "regret") is None
-
-
-def test_comparisons_are_paired_by_seed(records):
-    pri, triple = groups(records)[:2]
-    fewer = groups([r for r in triple.records if r.run.seed != 3])[0]
-    found = compare(pri, fewer)
-    a = np.array([r.regret for r in pri.records if r.run.seed != 3])
-    b = np.array([r.regret for r in fewer.records])
-    assert found.seeds == (0, 1, 2, 4)
-    assert found.difference.mean == pytest.approx((a - b).mean(), rel=1e-12)
-    assert found.p == 2 / 2**4
-    alone = groups(records[:1])[0]
-    assert compare(alone, triple).p is None and compare(alone, triple).difference.low is None
-    with pytest.raises(ValueError, match=r"no seed in common: \[0\] and \[4\]"):
-        compare(alone, groups(records[4:5])[0])
 
 
 def test_the_table_has_every_form_and_what_became_of_the_policies(records):
@@ -184,8 +157,6 @@ def test_a_missing_library_and_an_empty_folder_are_explained(records, tmp_path, 
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ValueError, match=r"needs pandas, which is not installed: pip install 'cmdpkit\[frames\]'"):
         Study(tuple(records)).to_pandas()
-    with pytest.raises(AttributeError, match=r"Study\.to_tensorboard was removed: the page on learning shows"):
-        Study(tuple(records)).to_tensorboard("events")
 
 
 def test_a_curve_that_would_hide_a_column_of_the_frame_is_refused(records):

@@ -17,8 +17,8 @@ from cmdpkit.exact.tradeoff import TotalRange, Tradeoff
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
 from cmdpkit.results import diagnosis as show
-from cmdpkit.results import tradeoff as tradeoff_text
-from cmdpkit.results.policy import view
+from cmdpkit.results import diagnosis as tradeoff_text
+from cmdpkit.results.policies import view
 from cmdpkit.results.solution import solution
 from cmdpkit.results.wording import aligned, label, number, percent, ranges
 
@@ -122,33 +122,21 @@ def test_a_board_without_arrows_uses_the_actions_names_and_many_boards_are_cut()
     assert "… and 8 more steps" in text
 
 
-def test_a_board_wider_than_the_terminal_becomes_a_table() -> None:
+def test_a_board_wider_than_the_terminal_becomes_a_table_with_a_line_for_every_state_that_is_reached() -> None:
     grid = Grid(1, 30, cells=tuple((0, s) for s in range(30)), arrows=("→", "←"))
     text = printed(view(ck.solve(chain(30, 4, grid=grid)), width=60), width=60)
-    assert "→" not in text
-    assert text.splitlines()[0].split() == ["state", "step", "1", "step", "2", "step", "3", "step", "4"]
+    assert text.splitlines()[0].split() == ["state", "action"] and "→" not in text
+    assert [line.split("  ")[-1].strip() for line in text.splitlines()[2:6]] == [f"on (step {h})" for h in (1, 2, 3, 4)]
+    assert text.endswith("26 of 30 states are never reached and left out")
 
 
-def test_steps_with_the_same_decisions_share_a_column() -> None:
-    text = printed(view(ck.solve(ck.load("inventory"))))
-    assert re.split(r"\s{2,}", text.splitlines()[0].strip()) == ["state", "step 1", "steps 2–5", "step 6", "step 7"]
-
-
-def test_a_table_shows_reached_states_only() -> None:
-    lines = printed(view(ck.solve(chain(4, 3, states=["a", "b", "c", "d"])))).splitlines()
-    assert [line.split() for line in lines[2:5]] == [
-        ["a", "on", "–", "–"],
-        ["b", "–", "on", "–"],
-        ["c", "–", "–", "on"],
+def test_steps_with_the_same_decision_are_joined() -> None:
+    lines = printed(view(ck.solve(ck.load("inventory")))).splitlines()
+    assert lines[2:5] == [
+        "0       5 (steps 1–5), 4 (step 6), 3 (step 7)",
+        "1       4 (steps 2–5), 3 (step 6), 0 / 2 (step 7)",
+        "2       3 (steps 2–5), 0 (steps 6–7)",
     ]
-    assert lines[-1] == "– never reached at that step; 1 of 4 states are never reached and left out"
-
-
-def test_a_table_too_wide_is_written_state_by_state() -> None:
-    names = ("a rather long name of an action", "back")
-    lines = printed(view(ck.solve(chain(3, 8, names)), width=60), width=60).splitlines()
-    assert lines[0] == "state   action (at steps)"
-    assert [line.split("   ")[-1].strip() for line in lines[2:5]] == [f"{names[0]} ({at})" for at in ("1", "2", "3–8")]
 
 
 def test_a_large_policy_is_summed_up_and_its_uses_add_up_to_the_horizon() -> None:
@@ -156,7 +144,7 @@ def test_a_large_policy_is_summed_up_and_its_uses_add_up_to_the_horizon() -> Non
     text = printed(view(found))
     assert "300 states x 7 steps" in text
     assert "cmdpkit.write_policy" in text
-    rows = [line.split() for line in text.splitlines() if line.endswith("%")]
+    rows = [line.split() for line in text.splitlines()[5:]]
     assert sum(float(row[1]) for row in rows) == pytest.approx(7, abs=2e-4)
     assert [float(row[1]) for row in rows] == sorted((float(row[1]) for row in rows), reverse=True)
 
@@ -274,7 +262,7 @@ def test_decisive_actions_come_first_weighted_by_use_and_forced_ones_are_only_co
         ["4", "d", "w", "100", "%", "1.000", "0.000", "0.0000"],
     ]
     assert "sigma_min is at most 0.0625." in text  # of those above 0; not all were looked at
-    assert "Not shown: 1 without an alternative." in text
+    assert "Not shown: 1 that matter less or have no alternative" in text
     assert "no choice anywhere" in printed(show.separation(found, rows[3:]))
     many = [Separation(h, 1, 1, 1.0, 1.0, float(h), 1.0) for h in range(1, 31)]
     assert "Not shown: 18 that matter less" in printed(show.separation(found, many))

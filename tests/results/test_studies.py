@@ -1,4 +1,4 @@
-"""Studies of many problems: choosing and naming runs, one table for all of them, corrections, aggregates, sweeps.
+"""Studies of many problems: choosing and naming runs, and one table for all of them.
 
 The numbers are checked against hand computations, SciPy, and coverage of known populations.
 """
@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit.cli import app
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.results.groups import parameters_of
 from cmdpkit.results.report import render
-from cmdpkit.results.statistics import holm, mean_ranks, ranked
+from cmdpkit.results.study import parameters_of
 from records import make_record, two_bounds
 
 ENDS = {  # by environment and algorithm: the strong regret of every seed
@@ -114,13 +113,10 @@ def test_a_grid_has_the_means_of_the_records_and_marks_the_smallest(many):
         r"\bottomrule",
     ]
     assert "| easy | **12 ± 5** | 36 ± 15 | – |" in grid.to_markdown()
-    assert "boldmath" not in many.grid(best=None).to_latex()
     best = many.grid("policy_value").rows[1]  # a value is the better the larger it is
     assert best.best == tuple(k for k, x in best.means.items() if x.mean == max(y.mean for y in best.means.values()))
     with pytest.raises(CmdpkitError, match=r"no run has the metric 'speed'; there are .*strong_regret.*policy_gap"):
         many.grid("speed")
-    with pytest.raises(CmdpkitError, match="best is 'red'"):
-        many.grid(best="red")
 
 
 def test_the_best_mean_is_marked_and_a_dagger_says_that_a_bound_is_missed_beyond_noise():
@@ -141,7 +137,6 @@ def test_the_best_mean_is_marked_and_a_dagger_says_that_a_bound_is_missed_beyond
     assert grid.title == caption and "**0.5† ± 0**" in grid.to_markdown()
     assert r"\textbf{\boldmath 0.5$^\dagger$ $\pm$ 0}" in grid.to_latex()
     assert grid.to_latex().startswith(f"% {caption}; needs")
-    assert two.grid(best=None).title.startswith("strong regret; †")
     assert two.grid("seconds").rows[0].missed == (), "time rewards no violation"
 
 
@@ -162,77 +157,8 @@ def test_of_several_bounds_the_largest_violation_counts_unless_one_is_chosen(man
     row = many.grid("violation").data()[1]
     assert row["a"] == pytest.approx(ends.max(axis=1).mean())
     assert many.grid("violation", n=1).data()[1]["a"] == pytest.approx(ends[:, 1].mean())
-    assert many.grid("violation", best=None).title == "violation, largest of all bounds"
+    assert many.grid("violation").title == "violation, largest of all bounds; bold: best mean"
     assert many.grid("violation", n=1).title == "violation of rest; bold: best mean"
-
-
-# -- Holm --------------------------------------------------------------------------------------------------------------
-
-
-def test_holm_by_hand():
-    """Sorted 0.01, 0.02, 0.03, 0.5 with m = 4: 0.04, 0.06, max(0.06, 0.06), 0.5; a tie and the limit of 1 besides."""
-    assert holm([0.5, 0.02, None, 0.01, 0.03]) == pytest.approx([0.5, 0.06, None, 0.04, 0.06])
-    assert holm([0.6, 0.6]) == [1.0, 1.0] and holm([]) == [] and holm([None]) == [None]
-    assert holm([0.04, 0.001]) == pytest.approx([0.04, 0.002])
-
-
-def test_holm_rejects_what_testing_one_after_the_other_rejects():
-    """By its definition: go through the p in ascending order, compare the k-th with alpha / (m - k + 1), stop at the
-    first that is larger."""
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        ps = (rng.random(rng.integers(1, 8)) ** 3).tolist()
-        for alpha in (0.01, 0.05, 0.2):
-            rejected = set()
-            for k, i in enumerate(np.argsort(ps)):
-                if ps[i] > alpha / (len(ps) - k):
-                    break
-                rejected.add(int(i))
-            assert {i for i, p in enumerate(holm(ps)) if p <= alpha} == rejected
-
-
-def test_comparisons_are_corrected_for_all_problems_together(many):
-    """Three comparisons with a: b on both problems, c on one; with 3 seeds every sign-flip p here is 1/4."""
-    rows = [row for table in many.comparison("a", "strong_regret") for row in table.data()]
-    found = [(row["env"], row["algorithm"], row["p"]) for row in rows]
-    assert found == [("easy", "b", 0.25), ("hard", "b", 0.25), ("hard", "c", 0.25)]
-    assert [row["p_holm"] for row in rows] == [0.75] * 3
-
-
-# -- aggregates --------------------------------------------------------------------------------------------------------
-
-
-def test_mean_ranks_are_those_of_scipy():
-    rng = np.random.default_rng(6)
-    means = rng.integers(0, 4, size=(5, 6, 4)).astype(float)  # with many ties
-    assert mean_ranks(means) == pytest.approx(stats.rankdata(means, axis=-1).mean(axis=-2))
-
-
-def test_mean_ranks_by_hand(many):
-    ranks = many.ranks("strong_regret")  # c was run on one problem only, where it is first
-    assert ranks.title == "strong regret: mean rank over 1 of 2 problems"
-    assert [row["rank"] for row in ranks.data()] == [3.0, 2.0, 1.0]
-    assert many.ranks("strong_regret").data() == ranks.data()  # the same random numbers
-    one = ck.Study(tuple(r for r in many.records if r.run.seed == 0)).ranks("strong_regret")
-    assert one.data()[0]["low"] is None  # a single seed has no interval
-    with pytest.raises(AttributeError, match=r"Study.aggregate was removed: ranks\(\) has the mean ranks"):
-        _ = many.aggregate
-
-
-def test_a_value_is_ranked_the_other_way_round(many):
-    values = {row.label: row.over.mean for row in many.only(envs="hard").ranks("policy_value").rows}
-    means = many.only(envs="hard").grid("policy_value").rows[0].means
-    assert sorted(values, key=values.get) == sorted(means, key=lambda name: -means[name].mean)
-
-
-def test_the_interval_of_a_mean_rank_says_which_orders_other_seeds_may_have():
-    """Drawn with replacement, [0, 1] has the means 0, 1/2, 1, so its rank beside 0.6 is 1 or 2; below 2 it is 1."""
-    near, far = (
-        ranked([[np.array([0.0, 1.0]), np.array([0.6, 0.6])]]),
-        ranked([[np.array([0.0, 1.0]), np.full(2, 2.0)]]),
-    )
-    assert [(x.mean, x.low, x.high) for x in near] == [(1, 1, 2), (2, 1, 2)]
-    assert [(x.mean, x.low, x.high) for x in far] == [(1, 1, 1), (2, 2, 2)]
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------
@@ -250,53 +176,6 @@ def swept():
     return ck.Study((*records, *(ended("queue", "b", seed, 5.0, bounds={"energy": 16.0}) for seed in range(2))))
 
 
-def test_a_sweep_is_a_table_of_values_by_algorithm_and_problem(swept):
-    table = swept.sweep("eta")
-    assert [column.heading for column in table.columns] == [
-        "algo.eta", "triple-q on queue with energy = 20", "triple-q on queue with energy = 16"]  # fmt: skip
-    for row in table.data():
-        for bound in (16, 20):
-            assert row[f"triple-q on queue with energy = {bound}"] == 100 * row["algo.eta"] + bound + 0.5
-    assert [row["algo.eta"] for row in table.data()] == [2.0, 4.0, 16.0]
-    by_bound = swept.only(algos=["triple-q (eta=2.0)", "b"]).sweep("bound.energy")
-    assert by_bound.title == "strong regret against bound.energy on queue"
-    assert by_bound.data() == [
-        {"bound.energy": 16.0, "triple-q": 216.5, **ends(216, 217, "triple-q"), "b": 5.0, **ends(5, 5, "b")},
-        {
-            "bound.energy": 20.0,
-            "triple-q": 220.5,
-            **ends(220, 221, "triple-q"),
-            "b": None,
-            "b_low": None,
-            "b_high": None,
-        },
-    ]
-    named = swept.with_labels({"triple-q": "T", "queue": "Q"}).only(envs="Q with energy = 16")
-    assert [column.heading for column in named.sweep("eta").columns] == ["algo.eta", "T"]
-    with pytest.raises(CmdpkitError, match=r"parameter 'zeta': no run has set it; expected one of algo\.eta"):
-        swept.sweep("zeta")
-
-
-def ends(a, b, name):
-    half = abs(b - a) / 2 * stats.t.ppf(0.975, 1)
-    return {f"{name}_low": pytest.approx((a + b) / 2 - half), f"{name}_high": pytest.approx((a + b) / 2 + half)}
-
-
-def test_a_sweep_is_drawn_with_the_numbers_of_its_table(swept):
-    figure = swept.plot("sweep", parameter="eta", metric="strong_regret")
-    assert [axis.get_title(loc="left") for axis in figure.axes] == ["queue with energy = 20", "queue with energy = 16"]
-    (drawn,) = figure.axes[0].containers
-    assert drawn[0].get_xydata().tolist() == [[2.0, 220.5], [4.0, 420.5], [16.0, 1620.5]]
-    low, high = drawn[2][0].get_segments()[0][:, 1]
-    assert (high - low) / 2 == pytest.approx(0.5 * stats.t.ppf(0.975, 1))
-    assert figure.axes[0].get_xscale() == "linear" and figure.axes[0].get_xlabel() == "algo.eta"
-    wide = ck.Study(tuple(ended("e", "a", 0, 1.0, params={"eta": eta}) for eta in (0.1, 10.0)))
-    assert wide.plot("sweep", parameter="eta").axes[0].get_xscale() == "log"
-    words = ck.Study(tuple(ended("e", "a", 0, 1.0, params={"how": how}) for how in ("x", "y")))
-    axis = words.plot("sweep", parameter="how").axes[0]
-    assert [text.get_text() for text in axis.get_xticklabels()] == ["x", "y"]
-
-
 def test_parameters_are_columns_of_a_data_frame(swept):
     pytest.importorskip("pandas")
     frame = swept.to_pandas()
@@ -304,8 +183,7 @@ def test_parameters_are_columns_of_a_data_frame(swept):
     known = last[last["algo"] == "triple-q"]
     assert (known["strong_regret"] == 100 * known["algo.eta"] + known["bound.energy"] + known["seed"]).all()
     assert all(math.isnan(x) for x in last[last["algo"] == "b"]["algo.eta"])
-    run = ck.Run("queue:S=5,load=0.5", "a", 7, 0, "paper", unit="step")
-    assert parameters_of(run) == {"env.S": 5, "env.load": 0.5, "steps": 7}
+    assert parameters_of(ck.Run("queue:S=5,load=0.5", "a", 7, 0, "paper")) == {"env.S": 5, "env.load": 0.5}
 
 
 # -- the command line --------------------------------------------------------------------------------------------------
@@ -320,15 +198,15 @@ def test_show_prints_what_the_study_has(many, tmp_path):
 
     loaded = ck.Study.load(tmp_path)
     assert json.loads(shown("--json").stdout)["table"] == loaded.table()
-    options = ["--algo", "a", "--algo", "b", "--grid", "--against", "b", "--ranks"]
+    options = ["--algo", "a", "--algo", "b", "--grid"]
     found = json.loads(shown(*options, "--json").stdout)
     two = loaded.only(algos=["a", "b"])
     assert found["grid"] == two.grid().data()
-    assert found["comparison"] == [row for table in two.comparison("b", "strong_regret", None) for row in table.data()]
-    assert found["ranks"] == two.ranks().data()
     text = shown(*options).stdout
-    assert "12 ± 5" in text and "p (Holm)" in text
+    assert "12 ± 5" in text
     assert shown("--grid", "--table", "latex").stdout == loaded.grid().to_latex()
+    assert shown("--table", "latex").stdout == loaded.to_latex()
+    assert shown("--table", "markdown").stdout == loaded.to_markdown()
     assert shown().stdout.startswith("Study of 15 runs")
     refused = shown("--grid", "--metric", "speed")
     assert refused.exit_code == 1 and "no run has the metric 'speed'" in refused.stderr

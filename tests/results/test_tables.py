@@ -17,13 +17,12 @@ from typer.testing import CliRunner
 import cmdpkit as ck
 from cmdpkit import cli
 from cmdpkit.exact.diagnosis import separations
-from cmdpkit.records import store
 from cmdpkit.results.diagnosis import range_table, separation_table
 from cmdpkit.results.groups import groups
-from cmdpkit.results.run import learned, learned_data, run_table
+from cmdpkit.results.runs import learned, learned_data, run_table
 from cmdpkit.results.solution import constraint_table
 from cmdpkit.results.study import BRIEF, Study
-from cmdpkit.results.tables import Column, Table, TerminalTable, in_line, joined, sentences, whole
+from cmdpkit.results.tables import Column, Table, TerminalTable, in_line, joined, whole
 from records import make_record, study, two_bounds
 
 HOSTILE = ["a & b", "50 %", "x_y^z", r"\input{/etc/passwd}", "{$#~}", "<b>|</b>", '[2] "q" `c` *s*', "\x1b[31m\nnext"]
@@ -227,7 +226,7 @@ def test_headings_are_folded_only_where_a_table_is_too_wide(two):
 def test_a_column_says_what_it_means_in_a_sentence(two):
     cmdp = ck.load("paper/synthetic")
     found = ck.solve(cmdp)
-    tables = [*two.summary(), *two.comparison("pri"), run_table(two.records[:2], 9), constraint_table(found)]
+    tables = [*two.summary(), run_table(two.records[:2], 9), constraint_table(found)]
     tables += [range_table(ck.diagnose(cmdp).ranges), separation_table(separations(found))]
     for table in tables:
         keys = [column.key for column in table.columns]
@@ -266,21 +265,6 @@ def test_runs_without_any_constraint_have_a_table_too():
     assert row["policies_within_bounds"] is None and not any("violation" in key for key in row)
 
 
-def test_comparisons_are_scipys_paired_ones_and_leave_the_other_group_out(two):
-    (table,) = two.comparison("triple-q", "strong_regret")
-    assert table.title == "two: strong regret minus that of triple-q"
-    ends = {g.label: np.array([r.final("strong_regret") for r in g.records]) for g in two.groups()}
-    assert [row["algorithm"] for row in table.data()] == ["pri", "opt-cmdp"]
-    for row in table.data():
-        d = ends[row["algorithm"]] - ends["triple-q"]
-        low, high = stats.t.interval(0.95, 2, d.mean(), stats.sem(d))
-        found = [row["difference"], row["difference_low"], row["difference_high"]]
-        assert found == pytest.approx([d.mean(), low, high], rel=1e-9)
-        assert row["p"] == 2 / 2**3
-    with pytest.raises(ValueError, match="no group is called 'tripleq'; there are opt-cmdp, pri, triple-q"):
-        two.comparison("tripleq")
-
-
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
@@ -292,14 +276,6 @@ def run(*arguments):
 def test_json_and_tables_exclude_each_other(order, tmp_path):
     refused = run("show", str(tmp_path), *order)
     assert refused.exit_code == 2 and "--json and --table cannot be combined" in refused.stderr
-
-
-def test_show_prints_the_tables_of_a_folder(two, tmp_path):
-    for record in two.records:
-        store.save_record(record, tmp_path / "runs")
-    loaded = Study.load(tmp_path / "runs")
-    assert run("show", str(tmp_path / "runs"), "--table", "markdown").stdout == loaded.to_markdown()
-    assert run("show", str(tmp_path / "runs"), "--table", "latex").stdout == loaded.to_latex()
 
 
 # -- the width of a terminal -------------------------------------------------------------------------------------------
@@ -346,21 +322,3 @@ def test_python_prints_in_the_width_of_the_terminal(two, monkeypatch):
     monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("shutil.get_terminal_size", lambda fallback: os.terminal_size((60, 24)))
     assert max(map(len, str(two).splitlines())) <= 60
-
-
-def test_a_folded_line_goes_on_further_to_the_right():
-    """Lines written out by hand; every word of the texts is there, and numbers are not indented."""
-    rows = (("an algorithm (eta=2.0)", "first\nthe second line is long", 12), ("b", "short", 3))
-    columns = (
-        Column("a", "algorithm", "", lambda row: row[0]),
-        Column("t", "text", "", lambda row: row[1], sentences),
-        Column("n", "n", "", lambda row: row[2], whole, "right"),
-    )
-    console = Console(width=44, file=io.StringIO(), color_system=None)
-    console.print(TerminalTable(Table("t", columns, rows)))
-    assert [line.rstrip() for line in console.file.getvalue().splitlines()[2:]] == [
-        "an algorithm         first                12",
-        "  (eta=2.0)          the second line is",
-        "                       long",
-        "b                    short                 3",
-    ]

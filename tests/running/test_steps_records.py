@@ -101,7 +101,7 @@ def test_tables_and_pages_about_runs_without_episodes_never_say_episode(study, t
     page = render(study)
     facts = page[: page.index('<script type="application/json"')]
     assert "no horizon, 2 states" in facts and "long-run averages" in facts and "step None" not in page
-    assert "--steps 400" in facts
+    assert "steps=400" in facts
 
 
 # -- stopping, continuing ----------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def tradeoff(
     shared.refuse_existing(plot, force)
     with Busy(f"tradeoff {model} {name}"):
         import cmdpkit as ck
-        from cmdpkit.results import tradeoff as show
+        from cmdpkit.results import diagnosis as show
 
         cmdp = _loaded(model, discount, average, functions=True)
         found = ck.tradeoff(cmdp, name, points, low=low, high=high)

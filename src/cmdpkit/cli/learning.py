@@ -132,7 +132,7 @@ def learn(
     watch = RunWatch(f"learn {model} with {algo}", seeds, name=lambda run: f"seed {run.seed}", quiet=as_json)
     with shared.resumable(out), watch:
         from cmdpkit.io.policies import read_policy  # the watch is shown before anything heavy is imported
-        from cmdpkit.results import run as show
+        from cmdpkit.results import runs as show
         from cmdpkit.running.learning import learn_many
 
         records = learn_many(
@@ -296,21 +296,12 @@ TableForm = StrEnum("TableForm", ["markdown", "latex"])  # what `cmdpkit.results
 @verb(
     "show runs/quickstart",
     "show runs/quickstart --grid --metric strong_violation --table latex",
-    "show runs/quickstart --against cl-pri --ranks",
-    "show runs/quickstart --sweep eta",
 )
 def show(
     folder: Annotated[Path, Argument(metavar="DIR", help="A folder of runs, and those below it.")],
     algo: Algos = None,
     env: Envs = None,
     grid: Annotated[bool, Option("--grid", help="One table of all problems x algorithms.")] = False,
-    against: Annotated[
-        str | None, Option(metavar="NAME", help="Differences to this group, with p corrected by Holm's method.")
-    ] = None,
-    ranks: Annotated[bool, Option("--ranks", help="The mean rank of every algorithm over all problems.")] = False,
-    sweep: Annotated[
-        str | None, Option(metavar="PARAMETER", help="The metric for every value of a parameter that was set.")
-    ] = None,
     metric: Annotated[
         str, Option(metavar="NAME", help="A curve that counts by its end, policy_gap, worst_miss or seconds.")
     ] = "strong_regret",
@@ -319,34 +310,24 @@ def show(
 ) -> None:
     """Show tables of runs, as wide as the terminal.
 
-    By default one table per problem, as `bench` prints them. --grid, --against, --ranks and --sweep show other
-    tables of one --metric instead.
+    By default one table per problem, as `bench` prints them. --grid shows one table of a --metric instead.
     """
-    from cmdpkit.results.study import study_text, tables_text
-    from cmdpkit.results.tables import Table, joined
+    from cmdpkit.results.study import study_text
+    from cmdpkit.results.tables import joined
 
     if table is not None and as_json:
         raise BadParameter("--json and --table cannot be combined; give one of the two")
     study = _study(folder, algo, env)
-    asked: dict[str, list[Table[Any]]] = {}
-    if grid:
-        asked["grid"] = [study.grid(metric)]
-    if against is not None:
-        asked["comparison"] = list(study.comparison(against, metric, None))
-    if ranks:
-        asked["ranks"] = [study.ranks(metric)]
-    if sweep is not None:
-        asked["sweep"] = [study.sweep(sweep, metric)]
-    tables = [each for some in asked.values() for each in some]
+    grids = [study.grid(metric)] if grid else []
 
     def data() -> dict[str, Any]:
-        found = {name: [row for each in some for row in each.data()] for name, some in asked.items()}
-        return {**(found or {"table": study.table()}), "remarks": list(study.remarks())}
+        found = {"grid": grids[0].data()} if grid else {"table": study.table()}
+        return {**found, "remarks": list(study.remarks())}
 
     if table is not None:
-        typer.echo(joined(tables or study.summary(), table), nl=False)
+        typer.echo(joined(grids or study.summary(), table), nl=False)
     else:
-        shared.answer(as_json, data, lambda: tables_text(study, tables) if tables else study_text(study))
+        shared.answer(as_json, data, lambda: study_text(study, grids))
 
 
 @verb(

@@ -157,13 +157,13 @@ def simulate(
 ) -> None:
     """Simulate single episodes, and show the spread of their totals.
 
-    Shows quantiles, how often an episode misses a bound (exactly where totals are counted in units), and histograms.
+    Shows quantiles, and how often an episode misses a bound (exactly where totals are counted in units).
 
     Without a horizon an episode is a run of many steps: its discounted total, or its mean per step.
     """
     import cmdpkit as ck
-    from cmdpkit.results.comparison import simulation, spread_table
     from cmdpkit.results.figures.style import save
+    from cmdpkit.results.policies import simulation, spread_table
 
     shared.refuse_existing(plot, force)
     cmdp = ck.load(model)
@@ -193,7 +193,7 @@ def explain(
     """
     import cmdpkit as ck
     from cmdpkit.model.validate import written_name
-    from cmdpkit.results.comparison import explanation, option_table
+    from cmdpkit.results.policies import explanation, option_table
 
     cmdp = ck.load(model)
     when = 1 if step is None and cmdp.criterion.has_horizon else step
@@ -205,7 +205,7 @@ def explain(
 
 def _compared(model: str, files: list[Path], as_json: bool) -> None:
     import cmdpkit as ck
-    from cmdpkit.results.comparison import comparison, difference_table, judged_table
+    from cmdpkit.results.policies import comparison, difference_table, judged_table
 
     cmdp = ck.load(model)
     names = [path.stem for path in files]

@@ -219,8 +219,8 @@ Plot = Annotated[
     Path | None,
     Option(
         metavar="FILE",
-        callback=_ends_in((".png", ".pdf", ".svg", ".pgf"), ".png, .pdf, .svg or .pgf"),
-        help="Draw a figure too (.png, .pdf, .svg or .pgf).",
+        callback=_ends_in((".png", ".pdf", ".svg"), ".png, .pdf or .svg"),
+        help="Draw a figure too (.png, .pdf or .svg).",
     ),
 ]
 

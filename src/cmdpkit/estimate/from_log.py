@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from cmdpkit.estimate.promise import NoPromise, Promise, Range, nearest_policy, 
 from cmdpkit.io.formats.document import without_signals
 from cmdpkit.io.logs import Cleaned, read_log
 from cmdpkit.io.policies import read_policy
-from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Criterion, checked_range, criterion_of
 from cmdpkit.model.policy import Policy
@@ -29,9 +28,6 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import Name, nearest
 from cmdpkit.operators.policies import occupancy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FEW = 30  # visits; an average of fewer says little
 
@@ -118,13 +114,6 @@ class Estimate(Shown):
         States where no action was recorded keep one, which stays there and signals nothing.
         """
         return plug_in(self.log, self.T)
-
-    def plot(self, *, size: float | tuple[float, float] | None = None) -> Figure:
-        """A matplotlib figure: how often every action was recorded in every state, over all steps.
-
-        ``size`` is the width in inches, or width and height.
-        """
-        return showing.draw(self, size=size)
 
     @cached_property
     def coverage(self) -> Coverage:

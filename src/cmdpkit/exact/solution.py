@@ -88,16 +88,12 @@ class Solution(Shown):
         average = self.cmdp.criterion.kind == "average"
         return Mixture((self.policy,), np.ones(1)) if average else decompose(self.cmdp, self.policy)
 
-    def plot(self, kind: Literal["policy", "occupancy", "course"] = "policy", **options: Any) -> Figure:
-        """A matplotlib figure of the policy.
+    def plot(self, **options: Any) -> Figure:
+        """A matplotlib figure of the policy: boards where the model has a grid, otherwise a map of states and steps.
 
-        Parameters
-        ----------
-        kind : "policy" has boards where the model has a grid and otherwise a map of states and steps, "occupancy" where
-            the policy goes on a grid, "course" what is expected of a ``signal`` at every step
-        options : ``size`` (width in inches, or width and height), ``steps`` of boards, ``signal`` of a course
+        ``size`` is the width in inches, or width and height, and ``steps`` are those of boards.
         """
-        return showing.draw(self, kind, **options)
+        return showing.draw(self, **options)
 
     def stochastic_decisions(self) -> list[Decision]:
         """Where the policy draws its action at random: at most N of them, and none for a mixture."""

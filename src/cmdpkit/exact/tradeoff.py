@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,6 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.functions import FunctionModel
-from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
@@ -170,24 +169,12 @@ class Tradeoff(Shown):
         """The name of the constraint."""
         return self.constraint.name
 
-    def plot(
-        self,
-        bound: float | None = None,
-        *,
-        policies: Mapping[str, Policy] | None = None,
-        size: float | tuple[float, float] | None = None,
-        ax: Any = None,
-    ) -> Figure:
-        """A matplotlib figure: the value and the price for every bound, with the optimum and policies as dots.
+    def plot(self, *, size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
+        """A matplotlib figure: the value and the price for every bound, with the bound of the model.
 
-        Parameters
-        ----------
-        bound : which bound is marked, by default that of the model
-        policies : {name: policy}, shown where they lie: by their total and their value
-        size : the width in inches, or width and height
-        ax : two matplotlib axes to draw into
+        ``size`` is the width in inches, or width and height, and ``ax`` two matplotlib axes to draw into.
         """
-        return showing.draw(self, bound, policies=policies, size=size, ax=ax)
+        return showing.draw(self, size=size, ax=ax)
 
     def rows(self) -> list[dict[str, float]]:
         """One dictionary per point, with the keys bound, value and price."""

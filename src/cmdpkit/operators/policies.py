@@ -9,12 +9,11 @@ a policy's `Decisions` look only at actions with a positive probability, and not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import call, readonly
 from cmdpkit.model.decisions import Decisions, of_rows, of_steps, rows_at
@@ -25,9 +24,6 @@ from cmdpkit.model.tolerances import ROUNDOFF, SMALLEST_OCCUPANCY, SMALLEST_WEIG
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.validate import index_of
 from cmdpkit.operators import steps
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Values(NamedTuple):
@@ -82,14 +78,6 @@ class TimeCourse(NamedTuple):
     signal: str = "reward"  # its name
     share: float = 0.9  # of the episodes that lie in the range
     of_means: bool = False  # whether the signal is known by its means alone: outcomes vary more
-
-    def plot(self, *, name: str = "", size: float | tuple[float, float] | None = None, ax: Any = None) -> Figure:
-        """A matplotlib figure of the expected signal with its range.
-
-        ``name`` is that of the policy, ``size`` the width in inches, or width and height. With the same ``ax``, courses
-        of several policies come into one panel.
-        """
-        return showing.draw(self, name=name, size=size, ax=ax)
 
 
 def time_course(cmdp: CMDP, policy: Policy | Mixture, signal: str = "reward", *, share: float = 0.9) -> TimeCourse:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import os
 import platform
 import subprocess
 import sys
@@ -67,22 +66,6 @@ def code_digest(thing: Coded) -> str:
     places = {part: _group_of(part) for part in _parts(thing)}
     without_file = [part for part, place in places.items() if place is None]
     return _digest_of([place for place in places.values() if place is not None], without_file)
-
-
-def digest_of_file(module: str) -> str | None:
-    """The identity that a learner in a module has by the present text of its files; nothing is imported.
-
-    None if there is no such file, or no Python in it. A learner with a base class that no import statement names has
-    another one.
-    """
-    for folder in (*sys.path, os.getcwd()):
-        file = _ModuleGroup(Path(folder).resolve(), ()).find(module)
-        if file is not None:
-            try:
-                return _digest_of([_group_in(file.resolve(), module), (OURS, "cmdpkit.learners.contract")], [])
-            except (OSError, SyntaxError, ValueError, RecursionError):
-                return None
-    return None
 
 
 def _digest_of(places: Iterable[tuple[_ModuleGroup, str]], without_file: Iterable[Coded]) -> str:

@@ -12,10 +12,7 @@ from cmdpkit import envs
 from cmdpkit.learners import Facts
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Column, Table, TerminalTable, each, sentences
 
-RUNS_ONE = (
-    "`cmdpkit learn MODEL --algo NAME --episodes K` runs one. Models without a horizon take --steps T in place of "
-    "episodes."
-)
+RUNS_ONE = "`cmdpkit learn MODEL --algo NAME --episodes K` runs one, or --steps T where there is no horizon."
 
 
 def environment_table(names: Sequence[str]) -> Table[str]:

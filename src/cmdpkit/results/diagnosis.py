@@ -1,10 +1,14 @@
-"""A diagnosis: where each bound sits between what any policy meets and what none meets, and what actions are worth."""
+"""What bounds cost: a diagnosis, and a trade-off as numbers and as bars.
+
+A diagnosis says where each bound sits between what any policy meets and what none meets, and what actions are worth.
+"""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,17 +18,19 @@ from cmdpkit.errors import remedy
 from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, least_sigma
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import TotalRange
+from cmdpkit.exact.tradeoff import TotalRange, Tradeoff
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.showing import line_width
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results import tables
-from cmdpkit.results.policy import MOST_ROWS
-from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
-from cmdpkit.results.tables import Cell, Column, Table, TerminalTable, each, numbers, odds, whole
-from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
+from cmdpkit.results.solution import SYMBOLS, Met, constraint_table
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, each, numbers, odds, whole
+from cmdpkit.results.wording import MOST_LISTED, bounded, counted, label, listed, number, rounded_off, sizes
 
-BAR_WIDTH = 40  # characters of a drawing
+BAR_WIDTH, LEAST_BAR = 40, 12  # characters of a drawing or the longest bar, and the least that a narrow terminal leaves
+TABLE_WIDTH = 40  # characters of a line that the numbers next to bars take
+EIGHTHS = " ▏▎▍▌▋▊▉"
 MOST_SEPARATIONS = 12  # rows of the table of separations
 
 
@@ -32,9 +38,9 @@ def range_table(rows: Sequence[TotalRange]) -> Table[TotalRange]:
     """One row per constraint: how far its bound can be moved, from the loosest to the strictest."""
     return Table("how far each bound can be moved", (
         Column("name", "constraint", "The name of the constraint.", lambda r: r.name),
-        Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense, shown=False),
-        Column("bound", "bound", "The bound of the model.", lambda r: r.bound,
-               lambda values, _: with_symbols(rows, values)),
+        Column("sense", "", "Whether the total must be at least or at most the bound.", lambda r: r.sense,
+               each(SYMBOLS.__getitem__)),
+        numbers("bound", "bound", "The bound of the model.", lambda r: r.bound, each(number)),
         Column("per_step", "", "Whether the numbers of the row are per step.", lambda r: r.per_step,
                each(lambda per_step: "per step" if per_step else ""), shown=any(r.per_step for r in rows)),
         numbers("worst", "met by any policy", "A bound this loose is met by every policy.", lambda r: r.worst,
@@ -78,11 +84,9 @@ def diagnosis(name: str, cmdp: CMDP, found: Diagnosis) -> RenderableType:
 def _sizes(name: str, cmdp: CMDP, found: Diagnosis) -> Text:
     if isinstance(found, StationaryDiagnosis):
         return _stationary_sizes(name, cmdp, found)
-    return Text.assemble(
-        (label(name), "bold"),
-        f" is valid: {', '.join([counted(cmdp.H, 'step'), *sizes(cmdp)])}.\n",
-        f"{found.reachable:,} of {found.pairs:,} (step, state) pairs can be reached.",
-    )
+    valid = f" is valid: {', '.join([counted(cmdp.H, 'step'), *sizes(cmdp)])}.\n"
+    reached = f"{found.reachable:,} of {found.pairs:,} (step, state) pairs can be reached."
+    return Text.assemble((label(name), "bold"), valid, reached)
 
 
 def _verdict(cmdp: CMDP, found: Diagnosis) -> Text:
@@ -180,26 +184,22 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
         return Group(
             tables.EMPTY_LINE, Text("There is no choice anywhere: every action of the optimum is the only one there.")
         )
-    hidden, forced = max(0, len(choices) - MOST_SEPARATIONS), len(rows) - len(choices)
     notes = [
         "sigma: the least by which the value or some bound is missed without the action; use: how often it is taken."
     ]
     if len(rows) < found.used:
         notes += [f"Looked at: {len(rows):,} of {found.used:,} actions in use, those drawn or taken most often "
                   "(cmdpkit.diagnose(model, separation=True) looks at all)."]  # fmt: skip
-    everything = remedy("diagnosis.separation", "--json")
-    notes += [f"Not shown: {hidden:,} that matter less ({everything} lists all)."] * (hidden > 0)
-    notes += [f"Not shown: {forced:,} without an alternative."] * (forced > 0)
+    shown = choices[:MOST_SEPARATIONS]
+    if len(shown) < len(rows):
+        everything = remedy("diagnosis.separation", "--json")
+        notes += [f"Not shown: {len(rows) - len(shown):,} that matter less or have no alternative ({everything})."]
     title = Text("What dropping an action of the optimum costs, the most decisive first (sigma times use):")
-    table = TerminalTable(separation_table(choices[:MOST_SEPARATIONS]))
     least, at_most = least_sigma(found, rows), "at most " if len(rows) < found.used else ""
-    told = (
-        "sigma_min is 0: the optimum can do without any of these."
-        if least is None
-        else f"sigma_min is {at_most}{number(least)}."
-    )
-    quiet = (Text(note, style=tables.QUIET) for note in notes)
-    return Group(tables.EMPTY_LINE, title, tables.EMPTY_LINE, table, tables.EMPTY_LINE, Text(told), *quiet)
+    told = "0: the optimum can do without any of these" if least is None else f"{at_most}{number(least)}"
+    table, quiet = TerminalTable(separation_table(shown)), (Text(note, style=tables.QUIET) for note in notes)
+    blank = tables.EMPTY_LINE
+    return Group(blank, title, blank, table, blank, Text(f"sigma_min is {told}."), *quiet)
 
 
 def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:
@@ -212,22 +212,11 @@ def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text
         text.append(f"\nOne can stay forever in {parts} with {counted(inside, 'state')}")
         passed = found.reachable - inside
         text.append(f"; the other {passed:,} are only passed through." if passed else ".")
-        if len(found.components) > 1:
-            text.append(" Where one settles decides what is earned, so the optimum may need a draw at the start.")
     if cmdp.N and cmdp.criterion.kind != "average":
-        text.append(f"\n{_starts(cmdp, found)}")
+        exact = "" if found.starts_exact else " (each by itself; together they may ask for more)"
+        starts = f"{len(found.feasible_starts):,} of {cmdp.S:,}"
+        text.append(f"\nThe bounds can be met{exact} from {starts} single start states.")
     return text
-
-
-def _starts(cmdp: CMDP, found: StationaryDiagnosis) -> str:
-    known = set(found.feasible_starts)
-    listed = [s + 1 for s in range(cmdp.S) if cmdp.states[s] in known]
-    by_name = ", ".join(label(s) for s in found.feasible_starts[:MOST_ROWS])
-    named = by_name if len(listed) <= 12 else f"those numbered {ranges(listed)}"
-    if len(listed) == cmdp.S:
-        named = "all of them"
-    exact = "" if found.starts_exact else " (each bound by itself; together they may ask for more)"
-    return f"Single start states from which the bounds can be met{exact}: {named or 'none'}."
 
 
 def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
@@ -263,4 +252,70 @@ def _components(found: StationaryDiagnosis) -> dict[str, Any]:
         "feasible_starts_total": len(found.feasible_starts),
         "feasible_starts_exact": found.starts_exact,
         "left_out": cut if any(len(names) > MOST_LISTED for names in lists) else None,
+    }
+
+
+# -- trade-offs --------------------------------------------------------------------------------------------------------
+
+
+def tradeoff_table(found: Tradeoff) -> Table[dict[str, Any]]:
+    """One row per bound that was tried and can be met: the best value and the price there."""
+    c = found.constraint
+    rows = [{**row, "utilities": totals} for row, totals in zip(found.rows(), found.utilities.tolist(), strict=True)]
+    return Table(f"the best value for every bound on {label(c.name)}", (
+        numbers("bound", f"{label(c.name)} {c.symbol}{c.unit}", "The bound, in the unit in which it was given.",
+                lambda p: p["bound"]),
+        numbers("bound_total", "in all", "The bound on the value by the model's criterion.",
+                lambda p: p["bound"] * c.scale, shown=c.scale != 1),
+        numbers("value", "value", "The best value within it.", lambda p: p["value"]),
+        numbers("price", "price", "What relaxing it by one unit would gain.", lambda p: p["price"]),
+        Column("utilities", "", "The totals of all constraints there.", lambda p: p["utilities"], shown=False),
+    ), tuple(rows))  # fmt: skip
+
+
+def tradeoff(name: str, found: Tradeoff) -> RenderableType:
+    """The best value for every bound, as numbers and as bars."""
+    c = found.constraint
+    title = Text.assemble((label(name), "bold"), f": the best value for every bound on {label(c.name)}")
+    parts: list[RenderableType] = [title, Text(f"The model itself asks for {bounded(c)}.", style=QUIET)]
+    if len(found.values):
+        parts += [EMPTY_LINE, TerminalTable(_with_bars(tradeoff_table(found)))]
+    if len(found.infeasible):
+        unmet = ", ".join(f"{c.symbol} {number(bound)}" for bound in found.infeasible.tolist())
+        parts += [EMPTY_LINE, Text(f"No policy meets {unmet}{c.unit}.", style="red")]
+    return Group(*parts)
+
+
+def _with_bars(table: Table[dict[str, Any]]) -> Table[dict[str, Any]]:
+    """The table with a bar from 0 to every value."""
+    values = [0.0, *(row["value"] for row in table.rows)]
+    low, spread = min(values), (max(values) - min(values)) or 1.0
+    width = max(LEAST_BAR, min(BAR_WIDTH, line_width() - TABLE_WIDTH))
+
+    def drawn(value: float) -> str:
+        return bar((min(value, 0.0) - low) / spread, (max(value, 0.0) - low) / spread, width)
+
+    column: Column[dict[str, Any]] = Column("bar", "", "The value as a bar.", lambda row: row["value"], each(drawn))
+    return replace(table, columns=(*table.columns, column))
+
+
+def bar(first: float, last: float, width: int = BAR_WIDTH) -> str:
+    """A bar between two shares of the width; one that begins at 0 is never quite empty, and is as long as
+    eighths of a cell allow.
+
+    >>> bar(0.0, 0.5, 4), bar(0.0, 0.0, 4), bar(0.25, 1.0, 4)
+    ('██', '▏', ' ███')
+    """
+    blank = round(width * first)
+    whole, eighths = divmod(max(1 if blank == 0 else 0, round(8 * width * last) - 8 * blank), 8)
+    return " " * blank + "█" * whole + EIGHTHS[eighths].strip()
+
+
+def tradeoff_data(name: str, found: Tradeoff) -> dict[str, Any]:
+    """The curve, point by point, and the bounds no policy meets."""
+    return {
+        "env": name,
+        "constraint": found.name,
+        "points": tradeoff_table(found).data(),
+        "infeasible": found.infeasible.tolist(),
     }

@@ -1,37 +1,34 @@
-"""Runs that differ in the seed alone, together, and what can be said about them: curves, growth, paired comparisons.
+"""Runs that differ in the seed alone, together, and what can be said about them: means with intervals, curves, growth.
 
 Such runs are a `Group`, and the seed is the unit: every interval is over seeds, and a single seed has none. Where all
 seeds give the same numbers, they count as one. Runs of different code are never pooled. They are groups of their own,
-and their labels say which code is the present one, and when the others were run.
+and their labels say which code is the newest one, and when each was run last.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
-from cmdpkit import learners
-from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.io.loading import is_reference, parsed
+from cmdpkit.errors import CmdpkitError
 from cmdpkit.model.tolerances import BOUND_MET
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.records.code import code_digest, digest_of_file
-from cmdpkit.records.record import Run, RunRecord, Scalar
-from cmdpkit.results.statistics import SeedMean, seed_mean, sign_flip_p
-from cmdpkit.results.wording import counted, number
+from cmdpkit.records.record import Run, RunRecord
 
 CODE_DIGITS = 8  # of a digest of code or of a model
 KINDS = ("weak", "strong", "realised")
 # Curves that cannot be negative, so that their intervals end at 0.
 NONNEGATIVE = ("strong_regret", "strong_violation", "multiplier", "certified_gap", "unsafe_episodes", "gaps_paid")
 SLOPE_POINTS = 24  # at which a curve is read to fit its growth
+LEVEL = 0.95  # confidence level of intervals, unless the caller says otherwise
 
 # What the columns of tables about runs mean.
 MEANINGS = {  # by what the length of a run counts
@@ -210,39 +207,19 @@ def _detailed(name: str, details: Sequence[str]) -> str:
 
 
 def _code_mark(run: Run, versions: Sequence[RunRecord]) -> str:
-    """Which code a run is of, where there are runs of different code: the present one, or earlier code with its date.
+    """Which code a run is of, where there are runs of different code: the newest or earlier code, and its last run.
 
-    `versions` has the last record of each code. A module of a user is not imported to look at results. Where the text
-    of its file does not tell that runs are of the present code either, the newest ones are called so.
+    ``versions`` has the last record of each code. Codes whose last runs have no date, or the same one, have a digest.
     """
     if len(versions) < 2:
         return ""
     if not run.code:
         return "code unknown"
-    present = next(filter(None, (present_code(record.run) for record in versions)), None)
-    newest = max(versions, key=lambda record: record.finished)
-    if run.code == present:
-        return "now"
-    finished = {record.run.code: record.finished for record in versions}[run.code]
-    date = finished[:16].replace("T", " ")
-    alone = [record.finished[:16] for record in versions].count(finished[:16]) == 1
-    told = date if date and alone else f"code {run.code[:CODE_DIGITS]}"
-    return f"{'newest' if present is None and run.code == newest.run.code and date else 'before'}, {told}"
-
-
-def present_code(run: Run) -> str | None:
-    """The digest of an algorithm's code as this process has it; None if a module would have to be imported to know.
-
-    That is not necessary if the files of the module have the digest of the run.
-    """
-    module = run.algo.partition(":")[0]
-    if run.algo not in learners.names() and module not in sys.modules:
-        return run.code if is_reference(run.algo) and digest_of_file(module) == run.code else None
-    try:
-        kind = learners.resolve(run.algo, "horizon" if run.unit == "episode" else "average")
-    except CmdpkitError:  # the class is gone
-        return None
-    return code_digest(kind)
+    minutes = {record.run.code: record.finished[:16].replace("T", " ") for record in versions}
+    mine = minutes[run.code]
+    if not mine or list(minutes.values()).count(mine) > 1:
+        return f"code {run.code[:CODE_DIGITS]}"
+    return f"{'newest' if mine == max(minutes.values()) else 'before'}, {mine}"
 
 
 def _same(a: RunRecord, b: RunRecord) -> bool:
@@ -333,45 +310,6 @@ def slope(group: Group, name: str, n: int = 0, *, since: float = 0.1) -> SeedMea
     return seed_mean(np.array(found))
 
 
-# -- comparisons -------------------------------------------------------------------------------------------------------
-
-
-class Comparison(NamedTuple):
-    """The final values of one group minus those of another, seed by seed."""
-
-    seeds: tuple[int, ...]  # those both have
-    difference: SeedMean  # mean difference with its interval
-    p: float | None  # of "no difference"; absent with one seed
-
-    def __str__(self) -> str:
-        low, high = self.difference.low, self.difference.high
-        interval = "" if low is None or high is None else f" ({number(low)} to {number(high)})"
-        p = "" if self.p is None else f", p = {self.p:.2g}"
-        return f"mean difference {number(self.difference.mean)}{interval}, {counted(len(self.seeds), 'seed')}{p}"
-
-
-def compare(a: Group, b: Group, name: str = "regret", n: int | None = 0) -> Comparison:
-    """``a`` minus ``b``, paired by seed, with an interval and the p of a sign-flip test.
-
-    Runs with the same seed share the problem and the sequence of random numbers, but use that sequence differently once
-    their actions differ. So pairing is valid, and removes little noise. ``n`` picks the constraint of a violation;
-    with None the largest counts.
-    """
-    if not (isinstance(a, Group) and isinstance(b, Group)):
-        raise CmdpkitError(
-            f"compare takes two groups of runs, from study.groups(), got {quoted(a)} and {quoted(b)}; "
-            "compare_policies(model, policies) compares policies"
-        )
-    ends = [{record.run.seed: _end(record, name, n) for record in group.records} for group in (a, b)]
-    seeds = tuple(seed for seed in a.seeds if seed in ends[1])
-    if not seeds:
-        raise CmdpkitError(f"{a.label} and {b.label} have no seed in common: {list(a.seeds)} and {list(b.seeds)}")
-    if a.deterministic and b.deterministic:
-        seeds = seeds[:1]
-    d = np.array([ends[0][seed] - ends[1][seed] for seed in seeds])
-    return Comparison(seeds, seed_mean(d), None if len(d) < 2 else sign_flip_p(d))
-
-
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
@@ -417,7 +355,7 @@ def misses_bounds(group: Group, *, final: bool) -> bool:
     return bool((np.asarray(over.mean if over.low is None else over.low) > rounding).any())
 
 
-# -- one number per run, and the parameters it depends on --------------------------------------------------------------
+# -- one number per run ------------------------------------------------------------------------------------------------
 
 OF_RUNS = ("policy_value", "policy_gap", "worst_miss", "seconds")  # metrics that are not the end of a curve
 
@@ -456,14 +394,37 @@ def check_metric(found: Sequence[Group], metric: str) -> None:
         raise CmdpkitError(f"no run has the metric {metric!r}; there are {', '.join((*known, *OF_RUNS))}")
 
 
-def parameters_of(run: Run) -> dict[str, Scalar]:
-    """What was set, by name: "env.S" for a parameter of the environment, "bound.energy", "algo.eta", and the length.
+# -- intervals ---------------------------------------------------------------------------------------------------------
 
-    >>> parameters_of(Run("queue:S=5", "pri", 100, 0, "paper", params={"eta": 2.0}, bounds={"energy": 20.0}))
-    {'env.S': 5, 'bound.energy': 20.0, 'algo.eta': 2.0, 'episodes': 100}
+
+@dataclass(frozen=True)
+class SeedMean:
+    """A mean over seeds with its interval; numbers or arrays. With one seed there is no interval."""
+
+    mean: Any  # over the seeds
+    low: Any  # lower end of the interval, or None
+    high: Any  # upper end of the interval, or None
+    n: int  # number of seeds
+
+
+def seed_mean(values: FloatArray, level: float = LEVEL) -> SeedMean:
+    """Mean over the first axis with Student's interval.
+
+    >>> seed_mean(np.array([1.0, 2.0, 3.0]))
+    SeedMean(mean=2.0, low=-0.484..., high=4.484..., n=3)
+    >>> seed_mean(np.array([1.0]))
+    SeedMean(mean=1.0, low=None, high=None, n=1)
     """
-    named = parsed(run.env)
-    of_env = {f"env.{name}": value for name, value in (named[1] if named else {}).items()}
-    of_bounds = {f"bound.{name}": value for name, value in run.bounds.items()}
-    of_algo = {f"algo.{name}": value for name, value in run.params.items()}
-    return {**of_env, **of_bounds, **of_algo, f"{run.unit}s": run.length}
+    if not 0 < level < 1:
+        raise CmdpkitError(f"level is {level}, expected a number between 0 and 1")
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    mean = values.mean(axis=0)
+    if n < 2:
+        return SeedMean(_number(mean), None, None, n)
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    return SeedMean(_number(mean), _number(mean - half), _number(mean + half), n)
+
+
+def _number(x: Any) -> Any:
+    return float(x) if np.ndim(x) == 0 else x

@@ -8,12 +8,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.estimate.from_log import FEW, Estimate, OffPolicyEvaluation, Thin, Untried
-from cmdpkit.estimate.promise import NoPromise, Promise, Range, Wanted
+from cmdpkit.estimate.promise import NoPromise, Promise, Range
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results import tables
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, odds, whole
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, whole
 from cmdpkit.results.wording import bounded, counted, label, percent
 
 MOST_ROWS = 5  # of each list of places
@@ -59,15 +59,6 @@ def untried_table(rows: tuple[Untried, ...]) -> Table[Untried]:
         Column("action", "never tried", "The action.", lambda x: written_name(x.action)),
         numbers("visits", "visits of the state", "How often the state was seen.", lambda x: x.visits, whole),
     ), rows)  # fmt: skip
-
-
-def wanted_table(rows: list[Wanted]) -> Table[Wanted]:
-    """Where more data would help."""
-    return Table("where more data would help most", (
-        *_place(),
-        numbers("visits", "visits", "How often it is in the log.", lambda x: x.visits, whole),
-        numbers("share", "share of the error", "What it contributes to the squared error.", lambda x: x.share, odds),
-    ), tuple(rows))  # fmt: skip
 
 
 def _place() -> list[Column[Any]]:
@@ -162,7 +153,9 @@ def estimate_data(
             "limit": answer.limit,
             "level": answer.level,
             "episodes_needed": answer.episodes,
-            "wanted": wanted_table(answer.wanted).data(),
+            "wanted": [
+                {**x._asdict(), "state": written_name(x.state), "action": written_name(x.action)} for x in answer.wanted
+            ],
         }
     else:
         told["promise"] = {

@@ -23,16 +23,14 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import line_width, render
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.comparison import comparison, explanation, simulation
-from cmdpkit.results.diagnosis import diagnosis, separation
+from cmdpkit.results.diagnosis import diagnosis, separation, tradeoff
 from cmdpkit.results.log import coverage, evaluation, promise
-from cmdpkit.results.policy import policy_text
-from cmdpkit.results.run import learned
+from cmdpkit.results.policies import comparison, explanation, policy_text, simulation
+from cmdpkit.results.runs import learned
 from cmdpkit.results.simplify import Simplified
 from cmdpkit.results.solution import solution
 from cmdpkit.results.study import Study, study_text
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Table, TerminalTable
-from cmdpkit.results.tradeoff import tradeoff
 from cmdpkit.results.wording import bounded, counted, label, percent, sizes
 from cmdpkit.simulate.distribution import Simulation
 

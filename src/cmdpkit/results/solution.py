@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ from rich.text import Text
 from cmdpkit.exact.large.policy import LargeSolution
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Mixture, Policy
@@ -21,9 +21,9 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.validate import written_name
 from cmdpkit.operators.policies import occupancy
 from cmdpkit.results import tables
-from cmdpkit.results.policy import MOST_ROWS, draws, save_hint, uses_of_actions, view
+from cmdpkit.results.policies import MOST_ROWS, draws, save_hint, uses_of_actions, view
 from cmdpkit.results.simplify import Phase, Rule, Simplified
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, TAKEN, Cell, Column, Table, TerminalTable, numbers, whole
+from cmdpkit.results.tables import EMPTY_LINE, QUIET, Cell, Column, Table, TerminalTable, numbers, whole
 from cmdpkit.results.wording import bounded, counted, duration, label, listed, number, percent, ranges, titled
 
 SYMBOLS = {"at_least": "≥", "at_most": "≤"}
@@ -34,19 +34,14 @@ VALUES = {  # by criterion: what the column with a constraint's value is called,
     "total": ("total", "expected total until absorption"),
 }
 WITHOUT_HORIZON = {"discounted": "discounted value", "average": "long-run average", "total": "total until absorption"}
-ENDED = {
-    "optimal": "optimal value",
-    "gap": "value",
-    "precision": "value",
-    "interrupted": "interrupted, the best value found is",
-}
+ENDED = {"optimal": "optimal value", "interrupted": "interrupted, the best value found is"}  # any other way: "value"
 HOW_ENDED = {
     "gap": "The search was stopped when this was proved",
     "precision": "Double precision proves no more for the numbers of this model",
     "interrupted": "The search was interrupted",
 }
 MOST_STARTS = 3  # start states that are named
-MOST_LINES = 60  # about a simple policy
+MOST_RULES = 60  # of a simple policy that are printed
 COUNTED = {  # fields of the shape of a policy, as people call them
     "phases": "phases",
     "draws": "stochastic decisions",
@@ -97,7 +92,6 @@ def constraint_table(found: Solution | LargeSolution) -> Table[Met]:
         Column("bound", "bound", f"What the {heading} may not fall below (≥) or exceed (≤).",
                lambda m: m.constraint, lambda values, _: [Cell(bounded(c), value=c.bound_on_total) for c in values],
                data=tables.bound_parts),
-        *_per_step(found, [m.constraint for m in rows]),
         numbers("slack", "slack", "What is left of the bound, in the unit in which it was given; positive inside it.",
                 lambda m: m.slack,
                 lambda _, narrow: tables.in_line([m.visible_slack for m in rows], narrow)),
@@ -113,24 +107,6 @@ def price_note(found: Solution | LargeSolution) -> str:
     """The unit of slack and price of bounds per step; empty where there are none, or where a value counts one step."""
     names = [label(c.name) for c in found.cmdp.constraints if c.scale != 1]
     return f"Slack and price of {' and '.join(names)} are per step, as the bound is." if names else ""
-
-
-def _per_step(found: Solution | LargeSolution, constraints: Sequence[Constraint]) -> list[Column[Met]]:
-    """Discounted values are hard to read, so they are also shown per step."""
-    if found.cmdp.criterion.kind != "discounted":
-        return []
-    steps = found.cmdp.criterion.steps_in_value or 1.0
-    return [
-        numbers("value_per_step", "per step", "The value times 1 - discount.", lambda m: m.total / steps),
-        Column("bound_per_step", "bound per step", "The bound times 1 - discount.",
-               lambda m: m.constraint.bound_on_total / steps, lambda values, _: with_symbols(constraints, values),
-               shown=not all(c.per_step for c in constraints)),
-    ]  # fmt: skip
-
-
-def with_symbols(rows: Iterable[Constraint | TotalRange], values: Sequence[float]) -> list[Cell]:
-    """Bounds of constraints with the symbol of their sense."""
-    return [Cell(f"{SYMBOLS[row.sense]} {number(x)}", value=x) for row, x in zip(rows, values, strict=True)]
 
 
 # -- the tables of a simple policy -------------------------------------------------------------------------------------
@@ -158,7 +134,8 @@ def rule_table(found: Simplified) -> Table[SimpleLine]:
     """One row for each phase and group of neighbouring states: what to do there."""
     return Table("what to do", (
         Column("steps", "steps", "The steps of the phase, from 1.", lambda x: _steps_of(x.phase)),
-        Column("states", "states", "Neighbouring states.", lambda x: _states_of(x.rule)),
+        Column("states", "states", "Neighbouring states.",
+               lambda x: _states_of(x.rule) if len(x.phase.rules) > 1 else "everywhere"),
         Column("action", "action", "What to do there.", lambda x: label(written_name(x.rule.action))),
     ), tuple(SimpleLine(phase, rule) for phase in found.phases for rule in phase.rules))  # fmt: skip
 
@@ -189,7 +166,7 @@ def solution(name: str, found: Solution | LargeSolution, width: int = 100) -> Re
         return _simplified(name, found, width)
     if isinstance(found, StationarySolution):
         return _stationary(name, found)
-    head = _headline(name, ENDED[found.ended], found)
+    head = _headline(name, ENDED.get(found.ended, "value"), found)
     return Group(
         head, EMPTY_LINE, *_bounds(found), draws(found), EMPTY_LINE, view(found, width), EMPTY_LINE, _proof(found)
     )
@@ -215,7 +192,7 @@ def _large(name: str, found: LargeSolution) -> RenderableType:
         f"{what}: no policy within the bounds is better by more than {found.gap:.2g}{share} "
         f"({counted(found.sweeps, 'sweep')}, {duration(found.seconds)})."
     )
-    head = _headline(name, ENDED[found.ended], found)
+    head = _headline(name, ENDED.get(found.ended, "value"), found)
     return Group(head, EMPTY_LINE, *_bounds(found), *notes, *lines, EMPTY_LINE, Text(proof, style=QUIET))
 
 
@@ -251,7 +228,7 @@ def _proof(found: Solution) -> Text:
 def _stationary(name: str, found: StationarySolution) -> RenderableType:
     """Optimum, start, constraints, stochastic states, policy and the proof."""
     kind = found.cmdp.criterion.kind
-    what = ENDED[found.ended].replace("value", WITHOUT_HORIZON[kind])
+    what = ENDED.get(found.ended, "value").replace("value", WITHOUT_HORIZON[kind])
     headline = _headline(
         name, what if found.one_class is None else f"one recurrent class, {WITHOUT_HORIZON[kind]}", found
     )
@@ -289,7 +266,7 @@ def _policy_table(cmdp: CMDP, policy: Policy, q: np.ndarray) -> RenderableType:
     time = "visits" if cmdp.criterion.kind == "total" else "share of time"
     if cmdp.S > MOST_ROWS:
         size = f"The policy has {cmdp.S:,} states, too many"
-        return uses_of_actions(size, cmdp, q.sum(axis=0), {time: partial(_share, cmdp)})
+        return uses_of_actions(size, cmdp, q.sum(axis=0), time, partial(_share, cmdp))
     table = tables.plain_table("state", "action", tables.right(time))
     for s in range(cmdp.S):
         used = np.flatnonzero(policy.row(0, s) > NEGLIGIBLE)
@@ -312,11 +289,21 @@ def _simplified(name: str, found: Simplified, width: int) -> RenderableType:
     parts: list[RenderableType] = [headline, EMPTY_LINE, TerminalTable(shape_table(found)), EMPTY_LINE]
     if found.cmdp.N:
         parts += [TerminalTable(constraint_table(found)), EMPTY_LINE]
-    plan = view(found, width) if found.cmdp.grid is not None else Group(*_plan(found))
+    plan = view(found, width) if found.cmdp.grid is not None else _rules(found)
     if found.after.draws:
         parts += [draws(found), EMPTY_LINE, Text("Apart from that:")]
     note = f"No policy within the bounds is better by more than {found.gap:.3g} ({duration(found.seconds)})."
     return Group(*parts, plan, EMPTY_LINE, Text(note, style=QUIET))
+
+
+def _rules(found: Simplified) -> RenderableType:
+    """What to do, phase by phase."""
+    table = rule_table(found)
+    if not table.rows:
+        return Text("Nothing is left to decide.")
+    left = len(table.rows) - MOST_RULES
+    more = [Text(f"… and {counted(left, 'more rule')}; {save_hint()} writes the whole policy", style=QUIET)]
+    return Group(TerminalTable(replace(table, rows=table.rows[:MOST_RULES])), *(more if left > 0 else []))
 
 
 def _paid(found: Simplified) -> str:
@@ -330,27 +317,6 @@ def _paid(found: Simplified) -> str:
         f"{number(found.lost)} ({percent(found.share)}) below the optimum of {number(found.optimum.value)}; "
         f"{allowed} may be given up"
     )
-
-
-def _plan(found: Simplified) -> list[RenderableType]:
-    """What to do, phase by phase, one line for each rule."""
-    lines: list[Text] = []
-    for phase in found.phases:
-        shown = _steps_of(phase)
-        steps = "Always" if shown is None else f"Step{'s' * (phase.first != phase.last)} {shown}"
-        if len(phase.rules) < 2:
-            what = label(phase.rules[0].action) if phase.rules else "nothing is left to decide"
-            lines.append(Text.assemble((f"{steps}: ", "bold"), (what, TAKEN), " everywhere" * bool(phase.rules)))
-            continue
-        lines.append(Text(f"{steps}:", style="bold"))
-        named = [_states_of(rule) for rule in phase.rules]
-        space = max(map(len, named))
-        for states, rule in zip(named, phase.rules, strict=True):
-            lines.append(Text.assemble(f"  {states:<{space}}  ", (label(rule.action), TAKEN)))
-    if len(lines) > MOST_LINES:
-        left = f"… and {counted(len(lines) - MOST_LINES, 'more line')}; {save_hint()} writes the whole policy"
-        lines = [*lines[:MOST_LINES], Text(left, style=QUIET)]
-    return list(lines)
 
 
 def _large_data(found: LargeSolution) -> dict[str, Any]:
@@ -418,7 +384,6 @@ def _simple_data(found: Simplified) -> dict[str, Any]:
         "share": found.share,
         "least": found.least,
         "slack": found.slack.tolist(),
-        "changed": found.changed,
         "before": found.before._asdict(),
         "after": found.after._asdict(),
         "phases": [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Group as Lines
@@ -25,9 +25,8 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
-from cmdpkit.results import study_tables
-from cmdpkit.results.groups import Group, group_key, groups, parameters_of, remarks
-from cmdpkit.results.study_tables import GridRow, Pair, Rank
+from cmdpkit.results.groups import Group, group_key, groups, remarks
+from cmdpkit.results.runs import GridRow, grid_table, group_table, study_tables
 from cmdpkit.results.tables import EMPTY_LINE, NOTICE, Table, TerminalTable, joined
 from cmdpkit.results.wording import counted
 
@@ -41,11 +40,6 @@ BRIEF = (  # the columns of a study that fit on a terminal; the report has all o
     *("realised_reward", "evaluated_value", "evaluated_utility"),
     *("unsafe_episodes", "gaps_paid", "policy_gap", "policies_within_bounds"),
 )
-REMOVED = {  # names of version 0.2, and what replaces them
-    "aggregate": "ranks() has the mean ranks, and grid() the means of which other aggregates are made",
-    "to_tensorboard": "the page on learning shows how progress= hands the same numbers to TensorBoard or W&B",
-    "to_arrow": "pyarrow.Table.from_pandas(study.to_pandas()) is the same table",
-}
 # The columns of a data frame that say what was asked.
 IDENTITY = ("run", "env", "bounds", "noise", "algo", "preset", "params", "baseline", "code", "seed")
 MODELS = "models"  # the folder of model files, which are named by their fingerprints
@@ -101,13 +95,13 @@ class Study(Shown):
         >>> study.only(algos="dual-q").groups()[0].label, len(study.only(envs=["queue"]))
         ('dual-q', 4)
         """
-        plain = {record.run.key: group for group in groups(self.records) for record in group.records}
-        named = {record.run.key: group for group in self.groups() for record in group.records}
-        of_algo = {
-            key: {x for own in (g, plain[key]) for x in (own.label, own.request, own.algo)} for key, g in named.items()
-        }
-        models = {key: (parsed(g.run.env) or [g.run.env])[0] for key, g in named.items()}
-        of_env = {key: {g.problem, g.env, plain[key].problem, g.run.env, models[key]} for key, g in named.items()}
+        of_algo: dict[str, set[str]] = {}
+        of_env: dict[str, set[str]] = {}
+        for group in self.groups():
+            run, model = group.run, parsed(group.run.env) or (group.run.env, {})
+            for record in group.records:
+                of_algo[record.run.key] = {group.label, group.request, group.algo, run.algo}
+                of_env[record.run.key] = {group.problem, group.env, run.problem, run.env, model[0]}
         by_algo, by_env = _places(of_algo, algos, "algorithm"), _places(of_env, envs, "environment")
         places = {key: (by_env[key], by_algo[key]) for key in by_algo.keys() & by_env.keys()}
         kept = (record for record in self.records if record.run.key in places)
@@ -154,34 +148,24 @@ class Study(Shown):
 
     def table(self) -> list[dict[str, Any]]:
         """One dictionary per group: what was asked, final regret and violation with intervals, and the policies."""
-        return [row for group in self.groups() for row in study_tables.group_table([group]).data()]
+        return [row for group in self.groups() for row in group_table([group]).data()]
 
     def summary(self) -> list[Table[Group]]:
         """The same as tables for people, one per problem: `Table.to_markdown`, `Table.to_latex`."""
-        return study_tables.study_tables(self.groups())
+        return study_tables(self.groups())
 
-    def comparison(self, against: str, name: str = "regret", n: int | None = 0) -> list[Table[Pair]]:
-        """Every group minus the one that is called ``against``, paired by seed, at the end of a curve; one table
-        per problem.
-
-        ``n`` picks the constraint where the curve is a violation; with None the largest counts. Beside the p of every
-        comparison stands the one that is corrected for all of them together, by Holm's method.
-        """
-        return study_tables.comparison_tables(self.groups(), against, name, n)
-
-    def grid(
-        self, metric: str = "strong_regret", *, best: Literal["bold"] | None = "bold", n: int | None = None
-    ) -> Table[GridRow]:
+    def grid(self, metric: str = "strong_regret", *, n: int | None = None) -> Table[GridRow]:
         """One table of all problems x algorithms: means over seeds, and half the width of their 95 % intervals.
+
+        The best mean of every row is bold, which need not mean that it is truly better. Regret, reward and the value of
+        the final policy are better the more a bound is missed. So there a dagger stands beside algorithms that miss a
+        bound: the whole interval of its violation over the seeds is above 0, in the totals of their runs or by their
+        final policies. The caption says what is marked.
 
         Parameters
         ----------
         metric : a curve, of which the end counts ("regret", "strong_violation", "unsafe_episodes" and so on), or
             "policy_value", "policy_gap", "worst_miss" or "seconds"
-        best : "bold" marks the best mean of every row. That need not mean that it is truly better: see `comparison`.
-            Regret, reward and the value of the final policy are better the more a bound is missed. So there a dagger
-            stands beside algorithms that miss a bound: the whole interval of its violation over the seeds is above 0,
-            in the totals of their runs or by their final policies. The caption says what is marked.
         n : the constraint, from 0, where there is a number for each; by default the largest of them counts
 
         >>> import cmdpkit as ck
@@ -189,34 +173,7 @@ class Study(Shown):
         >>> [column.heading for column in study.grid("strong_regret").shown()]
         ['problem', 'dual-q', 'triple-q']
         """
-        return study_tables.grid_table(self.groups(), metric, best, n)
-
-    def ranks(self, metric: str = "strong_regret", *, n: int | None = None) -> Table[Rank]:
-        """The mean rank of every algorithm over all problems, 1 for the best, with a bootstrap interval over seeds.
-
-        ``metric`` and ``n`` are as in `grid`. Problems that some algorithm was not run on do not count. The interval is
-        about other seeds on the same problems. With few seeds it is too narrow, as bootstrap intervals are.
-
-        >>> import cmdpkit as ck
-        >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")
-        >>> sorted(row.over.mean for row in study.ranks("strong_regret").rows)
-        [1.0, 2.0]
-        """
-        return study_tables.rank_table(self.groups(), metric, n)
-
-    def sweep(self, parameter: str, metric: str = "strong_regret", *, n: int | None = None) -> Table[Scalar]:
-        """A metric against a parameter: one row per value, one column per algorithm; ``plot("sweep")`` draws it.
-
-        ``parameter`` is one that was set: "algo.eta", "env.S", "bound.energy", "episodes", or the part after the dot
-        where that is clear. ``metric`` and ``n`` are as in `grid`.
-
-        >>> import cmdpkit as ck
-        >>> algos = [{"name": "triple-q", "params": {"eta": [1.0, 4.0]}}]
-        >>> study = ck.bench(["queue"], algos, episodes=20, seeds=2, executor="serial")
-        >>> [row["algo.eta"] for row in study.sweep("eta").data()]
-        [1.0, 4.0]
-        """
-        return study_tables.sweep_table(self.groups(), parameter, metric, n)
+        return grid_table(self.groups(), metric, n)
 
     def to_markdown(self) -> str:
         """The summary in Markdown."""
@@ -231,12 +188,11 @@ class Study(Shown):
 
         Parameters
         ----------
-        name : "overview", "regret", "violation", "certified_gap", "multiplier", "sweep"; or a board of the
-            first policy, "policy" or "occupancy"
+        name : "overview", "regret", "violation", "certified_gap", "multiplier", or "policy", the first policy on the
+            board of its model
         size : the width in inches, such as 3.3 for a column and 7 for a page, or width and height
-        phases : False, or the only algorithm whose phases are shown above the curves; True shows those of all
         ax : matplotlib axes to draw into, one for each panel
-        options : those of the figure, as the guide lists them: ``kind``, ``scale``, ``raw`` and so on
+        options : those of the figure, as the guide lists them: ``kind``, ``scale`` and so on
 
         >>> import cmdpkit as ck
         >>> study = ck.bench(["queue"], ["dual-q", "triple-q"], episodes=20, seeds=2, executor="serial")
@@ -268,26 +224,33 @@ class Study(Shown):
             ) from None
         return pd.concat([pd.DataFrame(_columns(record)) for record in self.records], ignore_index=True)
 
-    if not TYPE_CHECKING:  # the type checker knows which names there are
-
-        def __getattr__(self, name: str) -> Any:
-            gone = f" was removed: {REMOVED[name]}" if name in REMOVED else " does not exist"
-            raise AttributeError(f"Study.{name}{gone}")
-
 
 def _columns(record: RunRecord) -> dict[str, Any]:
     """What was asked of a run, and its curves, as columns of a table with one row per checkpoint."""
     run = record.run
-    asked = {"run": run.key, **run.to_dict(), **{k: x for k, x in parameters_of(run).items() if "." in k}}
+    asked = {"run": run.key, **run.to_dict()}
     asked |= {name: json.dumps(asked[name], sort_keys=True) for name in ("bounds", "params")}
-    identity = [*IDENTITY, *(name for name in asked if "." in name)]
-    columns: dict[str, Any] = {name: np.full(np.size(record.read_at), asked[name]) for name in identity}
+    identity = {**{name: asked[name] for name in IDENTITY}, **parameters_of(run)}
+    columns: dict[str, Any] = {name: np.full(np.size(record.read_at), x) for name, x in identity.items()}
     for name, x in record.curves.items():
         parts = {name: x} if np.ndim(x) == 1 else {f"{name}_{n + 1}": row for n, row in enumerate(x)}
         if taken := parts.keys() & columns.keys():
             raise CmdpkitError(f"curve {name!r} needs the column {min(taken)!r}, which is taken; rename it")
         columns |= parts
     return columns
+
+
+def parameters_of(run: Run) -> dict[str, Scalar]:
+    """What was set, by name: "env.S" for a parameter of the environment, "bound.energy", "algo.eta".
+
+    >>> parameters_of(Run("queue:S=5", "pri", 100, 0, "paper", params={"eta": 2.0}, bounds={"energy": 20.0}))
+    {'env.S': 5, 'bound.energy': 20.0, 'algo.eta': 2.0}
+    """
+    named = parsed(run.env)
+    of_env = {f"env.{name}": value for name, value in (named[1] if named else {}).items()}
+    of_bounds = {f"bound.{name}": value for name, value in run.bounds.items()}
+    of_algo = {f"algo.{name}": value for name, value in run.params.items()}
+    return {**of_env, **of_bounds, **of_algo}
 
 
 def _places(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, what: str) -> dict[str, int]:
@@ -301,25 +264,20 @@ def _places(names: Mapping[str, set[str]], wanted: str | Iterable[str] | None, w
     return {key: min(i for i, x in enumerate(asked) if x in mine) for key, mine in names.items() if mine & set(asked)}
 
 
-def tables_of(study: Study) -> list[RenderableType]:
-    """The tables of a study as far as a terminal is wide enough for them, and what a reader has to know about them."""
+def tables_of(study: Study, tables: Iterable[Table[Any]] | None = None) -> list[RenderableType]:
+    """Tables of a study with their titles, and what a reader has to know about its runs.
+
+    Without other ``tables`` they are those of the groups, as far as a terminal is wide enough for them.
+    """
     parts: list[RenderableType] = []
-    for table in study.summary():
-        parts += [EMPTY_LINE, Text(printable(table.title), style="bold"), TerminalTable(table.only(*BRIEF))]
+    for table in tables or [table.only(*BRIEF) for table in study.summary()]:
+        parts += [EMPTY_LINE, Text(printable(table.title), style="bold"), TerminalTable(table)]
     return [*parts, EMPTY_LINE, *(Text(remark, style=NOTICE) for remark in study.remarks())]
 
 
-def tables_text(study: Study, tables: Sequence[Table[Any]]) -> RenderableType:
-    """Tables of a study with their titles, and what a reader has to know about its runs."""
-    parts: list[RenderableType] = []
-    for table in tables:
-        parts += [Text(printable(table.title), style="bold"), EMPTY_LINE, TerminalTable(table), EMPTY_LINE]
-    return Lines(*parts, *(Text(remark, style=NOTICE) for remark in study.remarks()))
-
-
-def study_text(study: Study) -> RenderableType:
+def study_text(study: Study, tables: Iterable[Table[Any]] | None = None) -> RenderableType:
     """The tables of a study, and how many runs failed."""
-    parts: list[RenderableType] = [Text(f"Study of {counted(len(study), 'run')}"), *tables_of(study)]
+    parts: list[RenderableType] = [Text(f"Study of {counted(len(study), 'run')}"), *tables_of(study, tables)]
     if study.failures:
         parts.append(Text(f"{counted(len(study.failures), 'run')} failed.", style="red"))
     return Lines(*parts)

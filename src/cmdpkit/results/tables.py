@@ -24,7 +24,7 @@ from rich.text import Text
 from cmdpkit.errors import CmdpkitError, markdown_escaped, markdown_line, markdown_literal, printable
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.showing import Shown
-from cmdpkit.results.statistics import SeedMean
+from cmdpkit.results.groups import SeedMean
 from cmdpkit.results.wording import aligned, compact, label, percent, short
 
 R = TypeVar("R")
@@ -51,8 +51,6 @@ class Cell(NamedTuple):
     text: str  # what is written
     note: str = ""  # next to the text or below it: half the width of an interval
     value: float | str | None = None  # what a column is sorted by; None where there is no value
-    low: float | None = None  # lower end of the interval, where there is one
-    high: float | None = None  # upper end of the interval, where there is one
 
 
 # -- how values are written --------------------------------------------------------------------------------------------
@@ -93,7 +91,7 @@ def with_interval(digits: int = 4) -> Format:
         if x is None:
             return Cell(MISSING)
         note = "" if x.high is None else f"± {_number(x.high - x.mean, 2, narrow)}"
-        return Cell(_number(x.mean, digits, narrow), note, x.mean, x.low, x.high)
+        return Cell(_number(x.mean, digits, narrow), note, x.mean)
 
     return lambda values, narrow: [cell(x, narrow) for x in values]
 
@@ -270,26 +268,6 @@ def right(heading: str) -> RichColumn:
 
 
 @dataclass(frozen=True)
-class Hanging:
-    """A text for rich whose lines go on two characters further to the right where they have to be folded."""
-
-    text: Text  # what is printed
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        own = Measurement.get(console, options, self.text)
-        return Measurement(min(own.minimum + 2, own.maximum), own.maximum)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.text.split("\n", allow_blank=True):
-            whole = line.wrap(console, options.max_width)
-            yield whole[0]
-            rest = line[len(whole[0]) :]
-            rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
-            if rest:
-                yield from (Text("  ") + more for more in rest.wrap(console, max(options.max_width - 2, 1)))
-
-
-@dataclass(frozen=True)
 class TerminalTable:
     """A table for rich to print in the width there is; nothing is cut.
 
@@ -327,8 +305,7 @@ class TerminalTable:
         for i, row in enumerate((*self.table.rows, *self.table.totals)):
             if i == len(self.table.rows):
                 out.add_section()
-            cells = [Text(texts[i], style=STYLES[c.tone(row)]) for c, texts in zip(shown, stacks, strict=True)]
-            out.add_row(*(Hanging(x) if c.align == "left" else x for c, x in zip(shown, cells, strict=True)))
+            out.add_row(*(Text(texts[i], style=STYLES[c.tone(row)]) for c, texts in zip(shown, stacks, strict=True)))
         return out
 
     def _texts(self, column: Column[Any]) -> list[str]:

@@ -1,34 +1,30 @@
-"""Pictures of plans: their prices, totals and courses, and policies on the grid of their model or as a map.
+"""Pictures of plans: their prices and totals, and policies on the grid of their model or as a map.
 
-On a grid, policies have arrows for the decisions, or a heat map of where they go. Without a grid, a map has the states
-downwards, the steps to the right, and one colour per action.
+On a grid, policies have arrows for the decisions. Without a grid, a map has the states downwards, the steps to the
+right, and one colour per action.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
-from cmdpkit.exact.solution import Infeasible
-from cmdpkit.exact.solver import Solution, solve
+from cmdpkit.exact.solver import Solution
 from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.tolerances import NEGLIGIBLE
-from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.operators.policies import TimeCourse, evaluate, reach, time_course
-from cmdpkit.results.comparison import with_optimum
+from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.policies import reach
 from cmdpkit.results.figures import style
 from cmdpkit.results.figures.style import BLACK, CHANCE, COLOURS, GREY, PALE, Size, legend_below, panels, styled
-from cmdpkit.results.statistics import bars_of
-from cmdpkit.results.wording import bounded, compact, label, number, percent, short
+from cmdpkit.results.policies import bars_of, with_optimum
+from cmdpkit.results.wording import bounded, label, number, percent, short
 from cmdpkit.simulate.distribution import Simulation
 
 if TYPE_CHECKING:
@@ -37,11 +33,6 @@ if TYPE_CHECKING:
 
 DARK = "#5B5B5B"  # of lines that belong to no policy
 MOST_BARS = 60  # totals of which each has its own bar
-MOST_COUNTED = 40  # states of a log whose counts are written into the map
-COUNTED_CELL = 0.34  # inches of a cell of a log's map that is wide enough for its count
-LETTER = 0.007  # inches of a letter, for each point of its size
-FAINTEST = 0.15  # of the colour map: a pair that was recorded once is not white
-MOST_PAIRS = 200_000  # pairs of state and action of a map; a larger one would be grey dust
 MOST_CELLS = 2_000_000  # of a map; a larger one would be grey dust
 MOST_NAMES = 40  # states that are named at the side; of more, every so many
 MOST_STEPS = 12  # drawn by default
@@ -49,63 +40,29 @@ CELL, LEAST_CELL = 0.52, 0.3  # inches of a cell of a board, and the least where
 NARROW_CELL = 0.45  # inches of a cell below which it has the probability of the likeliest action, but not its arrow
 BOARD = 6.0  # inches of a board at most
 BOARD_TITLE = 0.3  # inches above a board
-COLOUR_BAR = 0.7  # inches below all boards
 ROW = 8.0  # inches of a row of boards where no width is given
-HEAT = "Blues"  # the colour map of heat maps
 STAY = ("·", ".", "•", "∘", "o")  # symbols of an action that stays in place, drawn as a dot
 # Where an arrow points, (right, down); every other symbol is written as text.
 DIRECTIONS = {
     "→": (1, 0), "←": (-1, 0), "↑": (0, -1), "↓": (0, 1), "↗": (1, -1), "↘": (1, 1), "↖": (-1, -1), "↙": (-1, 1),
 }  # fmt: skip
 
-SHADES = {  # what the colour of a cell means, by criterion
-    "finite": "probability of being there",
-    "discounted": "discounted share of time",
-    "average": "share of time",
-    "total": "expected visits",
-}
 
-
-# -- values, totals and courses ----------------------------------------------------------------------------------------
+# -- values and totals -------------------------------------------------------------------------------------------------
 
 
 @styled
-def price_curve(
-    found: Tradeoff,
-    bound: float | None = None,
-    *,
-    policies: Mapping[str, Any] | None = None,
-    size: Size = None,
-    ax: Any = None,
-) -> Figure:
-    """The best value for every bound, and its slope, the price; with the bound of the model, and policies as dots.
-
-    The price has a symmetric logarithmic axis where one large price would flatten the others.
-    """
-    c, cmdp = found.constraint, found.cmdp
+def price_curve(found: Tradeoff, *, size: Size = None, ax: Any = None) -> Figure:
+    """The best value for every bound, and its slope, the price, with the bound of the model."""
+    c = found.constraint
     figure, ((value, price),) = panels([2], size, ax)
     value.plot(found.bounds, found.values, color=DARK)
     value.set_ylabel("optimal value")
     price.step(found.bounds, found.prices, color=DARK, where="mid")
     price.set_ylabel("price of the bound")
-    if style.flattens([found.prices]):
-        style.bend(price)
-    marked = c.bound if bound is None else bound
     for axis in (value, price):
         axis.set_xlabel(f"bound on {label(found.name)}{c.unit}")
-        axis.axvline(marked, color=GREY, linestyle=":", linewidth=1.2, label=f"the bound {c.symbol} {number(marked)}")
-    try:
-        now = solve(cmdp.with_bounds(**{c.name: marked}))
-    except Infeasible:
-        now = None
-    if now is not None:
-        n = cmdp.constraint_index(c.name)
-        for axis, height in ((value, now.value), (price, float(now.shadow_prices[n]))):
-            axis.plot([marked], [height], "o", color=BLACK, markersize=5, label="optimum", zorder=4)
-    for i, (name, policy) in enumerate((policies or {}).items()):
-        worth, colour = evaluate(cmdp, policy), COLOURS[i % len(COLOURS)]
-        place = float(worth.w[cmdp.constraint_index(c.name)]) / c.scale
-        value.plot([place], [worth.v], "D", color=colour, markersize=5, label=label(name), zorder=4)
+        axis.axvline(c.bound, color=GREY, linestyle=":", linewidth=1.2, label=f"the bound {c.symbol} {number(c.bound)}")
     legend_below(figure, ax)
     return figure
 
@@ -139,9 +96,8 @@ def totals(played: Simulation, *, size: Size = None, ax: Any = None) -> Figure:
     bounds = (None, *(c.bound_on_total for c in played.cmdp.constraints))
     per = " per step" if played.cmdp.criterion.kind == "average" else ""
     for axis, (name, x), bound in zip(axes, played.totals.items(), bounds, strict=True):
-        axis.hist(
-            x, bins=bars_of(x, MOST_BARS)[0].tolist(), weights=np.full(len(x), 1 / len(x)), color=COLOURS[0], alpha=0.75
-        )
+        bars, shares = bars_of(x, MOST_BARS).tolist(), np.full(len(x), 1 / len(x))
+        axis.hist(x, bins=bars, weights=shares, color=COLOURS[0], alpha=0.75)
         axis.axvline(float(x.mean()), color=BLACK, linewidth=1.4, label="mean")
         if bound is not None:
             axis.axvline(bound, color=CHANCE, linestyle="--", linewidth=1.4, label="bound on the mean")
@@ -149,65 +105,6 @@ def totals(played: Simulation, *, size: Size = None, ax: Any = None) -> Figure:
         axis.set_xlabel(f"{label(name)}{per}{known}, mean {number(float(x.mean()))}")
     axes[0].set_ylabel("share of the episodes")
     legend_below(figure, ax)
-    return figure
-
-
-@styled
-def course(found: TimeCourse, *, name: str = "", size: Size = None, ax: Any = None) -> Figure:
-    """A signal step by step: what is expected, and the range of most episodes; several fit into the same ``ax``."""
-    figure, ((axis,),) = panels([1], size, ax)
-    colour = COLOURS[
-        len([line for line in axis.get_lines() if not str(line.get_label()).startswith("_")]) % len(COLOURS)
-    ]
-    ends = (f"{percent((1 + sign * found.share) / 2)}" for sign in (-1, 1))
-    band = f"from {next(ends)} to {next(ends)}"
-    axis.fill_between(found.step, found.low, found.high, step="mid", color=colour, alpha=0.18, linewidth=0,
-                      label=f"{name}: {band}" if name else band)  # fmt: skip
-    axis.plot(found.step, found.mean, color=colour, marker=".", label=label(name) if name else "expected")
-    axis.set_xlabel("step")
-    axis.set_ylabel(label(found.signal) + (" (of the means)" if found.of_means else ""))
-    legend_below(figure, ax)
-    return figure
-
-
-@styled
-def coverage_map(found: Estimate, *, size: Size = None) -> Figure:
-    """How often every action was recorded in every state of a log, over all steps; white pairs were never tried."""
-    from matplotlib.colors import ListedColormap, LogNorm
-
-    visits, log = found.visits.sum(axis=0), found.log
-    S, A = visits.shape
-    if S * A > MOST_PAIRS:
-        raise CmdpkitError(f"a map of {S:,} states and {A:,} actions is too large to read; look at estimate.coverage")
-    width, height = style.size_of(size)
-    room = (width or min(2.4 + 0.55 * A, 12.0), height or min(1.2 + 0.24 * S, 12.0))
-    figure, axes = style.canvas(1, 1, room)
-    axis = axes[0][0]
-    recorded = ListedColormap(style.matplotlib().colormaps[HEAT](np.linspace(FAINTEST, 1.0, 256)))
-    shown = np.ma.masked_equal(visits, 0)
-    image = axis.imshow(shown, aspect="auto", cmap=recorded, norm=LogNorm(1, max(int(visits.max()), 2)))
-    axis.set_facecolor("white")
-    axis.grid(visible=False)
-    states, actions = ([label(name) for name in names] for names in (log.states, log.action_names))
-    letter = LETTER * style.matplotlib().rcParams["font.size"]
-    cell = (room[0] - 1.2 - letter * max(map(len, states))) / A  # inches
-    every = -(-S // MOST_COUNTED)
-    axis.set_yticks(range(0, S, every), states[::every])
-    turned = max(map(len, actions)) * letter > cell
-    stride = max(1, math.ceil(2.5 * letter / cell)) if turned else 1
-    axis.set_xticks(range(0, A, stride), actions[::stride], rotation=90 if turned else 0)
-    axis.set_ylabel("state")
-    axis.set_xlabel("action")
-    if S <= MOST_COUNTED and cell >= COUNTED_CELL:
-        dark = visits.max() ** 0.6
-        for s, a in np.ndindex(S, A):
-            text, colour = (compact(float(visits[s, a]), 3), "white" if visits[s, a] > dark else BLACK)
-            axis.text(a, s, text, ha="center", va="center", fontsize=7, color=GREY if not visits[s, a] else colour)
-        axis.set_xticks(np.arange(-0.5, A), minor=True)
-        axis.set_yticks(np.arange(-0.5, S), minor=True)
-        axis.grid(which="minor", color=PALE, linewidth=0.6)
-        axis.tick_params(which="minor", length=0)
-    figure.colorbar(image, ax=axis, label="times recorded", shrink=0.8, aspect=20 * max(1.0, room[1] / room[0]))
     return figure
 
 
@@ -233,28 +130,6 @@ def policy_boards(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None
     return figure
 
 
-@styled
-def occupancy_maps(cmdp: CMDP, policy: Policy, steps: Iterable[int] | None = None, *, size: Size = None) -> Figure:
-    """Where a policy goes on the grid: probabilities, a board per step from 1; without a horizon shares or visits."""
-    grid = _grid(cmdp)
-    there = reach(cmdp, policy)
-    shown = _steps(cmdp, steps)
-    figure, axes, cell = _boards(cmdp, grid, shown, size, below=COLOUR_BAR)
-    top = float(there[shown].max())
-    for axis, h in axes:
-        heat = np.full((grid.rows, grid.columns), np.nan)
-        for s, (row, column) in enumerate(grid.cells):
-            heat[row, column] = there[h, s]
-        axis.imshow(np.ma.masked_invalid(heat), cmap=HEAT, vmin=0, vmax=top)
-        dark = there[h] > 0.6 * top
-        _cells(axis, grid, cell, face="none", dark=dark)
-        _odds_in_cells(axis, grid, there[h], dark, cell)
-    drawn_axes = [axis for axis, _ in axes]
-    figure.colorbar(drawn_axes[0].images[0], ax=drawn_axes, label=SHADES[cmdp.criterion.kind], location="bottom",
-                    shrink=0.7, aspect=30)  # fmt: skip
-    return figure
-
-
 def _grid(cmdp: CMDP) -> Grid:
     if cmdp.grid is None:
         raise CmdpkitError("the model has no grid to draw on; give it one: CMDP(..., grid=Grid(rows, columns, cells))")
@@ -274,19 +149,17 @@ def _steps(cmdp: CMDP, steps: Iterable[int] | None) -> list[int]:
     return [step - 1 for step in chosen]
 
 
-def _boards(
-    cmdp: CMDP, grid: Grid, shown: Sequence[int], size: Size, below: float = 0.0
-) -> tuple[Figure, list[tuple[Axes, int]], float]:
+def _boards(cmdp: CMDP, grid: Grid, shown: Sequence[int], size: Size) -> tuple[Figure, list[tuple[Axes, int]], float]:
     """One empty board per step, as many side by side as can be read, and the inches of a cell.
 
-    Places left over in the last row stay empty, and ``below`` all boards there is room for something else.
+    Places left over in the last row stay empty.
     """
     width, height = style.size_of(size)
     least = min((CELL if width is None else LEAST_CELL) * grid.columns, BOARD)
     across = min(len(shown), max(1, int((width or ROW) / least)))
     rows = -(-len(shown) // across)
     wide = least if width is None else width / across
-    tall = wide * grid.rows / grid.columns + BOARD_TITLE + below / rows if height is None else height / rows
+    tall = wide * grid.rows / grid.columns + BOARD_TITLE if height is None else height / rows
     figure, axes = style.canvas(rows, across, (wide, tall))
     figure.set_layout_engine("compressed")  # for panels of a fixed shape
     flat = list(axes.flat)
@@ -294,26 +167,24 @@ def _boards(
         axis.set_axis_off()
     for axis, h in zip(flat, shown, strict=False):
         axis.set_title(f"step {h + 1}" if cmdp.criterion.has_horizon else "every step")
-    cell = 0.92 * min(wide / grid.columns, (tall - BOARD_TITLE - below / rows) / grid.rows)
+    cell = 0.92 * min(wide / grid.columns, (tall - BOARD_TITLE) / grid.rows)
     return figure, list(zip(flat, shown, strict=False)), cell
 
 
-def _cells(axis: Axes, grid: Grid, cell: float, face: str = "#FFFFFF", dark: BoolArray | None = None) -> None:
+def _cells(axis: Axes, grid: Grid, cell: float) -> None:
     """The board: one square per state, with its mark in the corner; places that are no state stay grey."""
     from matplotlib.patches import Rectangle
 
     style.plain_axis(axis)
     axis.set_xlim(-0.54, grid.columns - 0.46)
     axis.set_ylim(grid.rows - 0.46, -0.54)
-    if face != "none":
-        axis.add_patch(Rectangle((-0.5, -0.5), grid.columns, grid.rows, facecolor=PALE, linewidth=0))
+    axis.add_patch(Rectangle((-0.5, -0.5), grid.columns, grid.rows, facecolor=PALE, linewidth=0))
     for s, (row, column) in enumerate(grid.cells):
-        axis.add_patch(
-            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor="#B9B9B9", linewidth=0.6, zorder=1)
-        )
+        corner = (column - 0.5, row - 0.5)
+        axis.add_patch(Rectangle(corner, 1, 1, facecolor="#FFFFFF", edgecolor="#B9B9B9", linewidth=0.6, zorder=1))
         if s in grid.marks:
-            letters, colour = min(7.5, 0.34 * 72 * cell), "#FFFFFF" if dark is not None and dark[s] else GREY
-            axis.text(column - 0.45, row - 0.47, grid.marks[s], fontsize=letters, color=colour, va="top", zorder=4)
+            letters = min(7.5, 0.34 * 72 * cell)
+            axis.text(column - 0.45, row - 0.47, grid.marks[s], fontsize=letters, color=GREY, va="top", zorder=4)
 
 
 def _decision(axis: Axes, row: int, column: int, arrows: Sequence[str], odds: FloatArray, cell: float) -> None:
@@ -361,29 +232,13 @@ def _symbol(
         axis.text(x, y, symbol, ha="center", va="center", fontsize=7, color=colour, zorder=5)
 
 
-def _odds_in_cells(axis: Axes, grid: Grid, there: FloatArray, dark: BoolArray, cell: float) -> None:
-    """Percentages of at least one half per cent, light on dark cells; they leave room for the mark of a cell."""
-    for s in np.flatnonzero(there >= 0.005).tolist():
-        row, column = grid.cells[s]
-        lower = 0.22 if s in grid.marks and cell < NARROW_CELL else 0.0
-        letters, colour = min(8.0, 0.38 * 72 * cell), "#FFFFFF" if dark[s] else BLACK
-        text = f"{100 * there[s]:.0f}"
-        axis.text(column, row + lower, text, ha="center", va="center", fontsize=letters, color=colour, zorder=5)
-
-
 # -- without a grid ----------------------------------------------------------------------------------------------------
 
 
-def solution_map(found: Solution, kind: str = "policy", *, signal: str = "reward", **options: Any) -> Figure:
-    """The policy of a solution where it goes (boards on a grid, otherwise a map), its occupancy, or a time course."""
-    if kind == "course":
-        return course(time_course(found.cmdp, found.policy, signal), **options)
-    if kind not in ("policy", "occupancy"):
-        raise CmdpkitError(f"kind is {kind!r}, expected 'policy', 'occupancy' or 'course'")
+def solution_map(found: Solution, **options: Any) -> Figure:
+    """The policy of a solution where it goes: boards on a grid, otherwise a map."""
     if not isinstance(found.policy, Policy):
         raise CmdpkitError("the optimum is a draw among several policies; plot each of sol.policy.policies instead")
-    if kind == "occupancy":
-        return occupancy_maps(found.cmdp, found.policy, **options)
     if found.cmdp.grid is not None:
         return policy_boards(found.cmdp, found.policy, **options)
     return policy_map(found.policy, found.occupancy.sum(axis=-1), **options)
@@ -393,7 +248,7 @@ def solution_map(found: Solution, kind: str = "policy", *, signal: str = "reward
 def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = None) -> Figure:
     """The likeliest action at every step and state; dots mark draws, and where ``reach`` [H, S] is 0, it is white.
 
-    Of more than a few actions, those that are numbered have colours in their order, and all others are hatched too.
+    A few actions have the colours of all figures; of more, every one has a colour of its own in their order.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Rectangle
@@ -414,23 +269,17 @@ def policy_map(policy: Policy, reach: FloatArray | None = None, *, size: Size = 
         draws &= reach.T > NEGLIGIBLE
     used = np.unique(action[~np.isnan(action)]).astype(int)
     kinds = list(range(A)) if len(COLOURS) >= A else used.tolist()  # actions that have a look
-    looks = dict(zip(kinds, style.areas_of([policy.action_names[a] for a in kinds]), strict=True))
-    colours = [looks.get(a, (BLACK, ""))[0] for a in range(A)]
+    looks = dict(zip(kinds, style.areas(len(kinds)), strict=True))
+    colours = [looks.get(a, BLACK) for a in range(A)]
     width, height = style.size_of(size)
     figure, axes = style.canvas(1, 1, (width or min(3 + 0.22 * H, 12.0), height or min(1.5 + 0.22 * S, 12.0)))
     axis = axes[0][0]
     axis.imshow(action, aspect="auto", cmap=ListedColormap(colours), vmin=-0.5, vmax=A - 0.5, interpolation="nearest")
-    for hatch in sorted({hatch for _, hatch in looks.values() if hatch}):
-        cells = np.isin(action, [a for a in used if looks[a][1] == hatch])
-        edges = np.arange(H + 1) - 0.5, np.arange(S + 1) - 0.5
-        clear = ListedColormap(["none"])  # an alpha of 0 would take the hatching away too
-        axis.pcolor(*edges, np.ma.masked_where(~cells, action), hatch=hatch, cmap=clear, edgecolor=BLACK, linewidth=0)
     for state, step in np.argwhere(draws):
         axis.plot(step, state, "o", markersize=5, markerfacecolor="white", markeredgecolor=BLACK)
     _name_axes(axis, policy)
     for a in used.tolist():  # empty areas, for the legend
-        colour, hatch = looks[a]
-        axis.add_patch(Rectangle((0, 0), 0, 0, facecolor=colour, hatch=hatch, label=label(policy.action_names[a])))
+        axis.add_patch(Rectangle((0, 0), 0, 0, facecolor=looks[a], label=label(policy.action_names[a])))
     if draws.any():
         axis.plot([], [], "o", markerfacecolor="white", markeredgecolor=BLACK, linestyle="none", label="randomises")
     legend_below(figure)

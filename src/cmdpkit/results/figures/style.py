@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
@@ -16,7 +15,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.io.atomic import writing
-from cmdpkit.results.wording import compact, counted
+from cmdpkit.results.wording import compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,12 +24,11 @@ if TYPE_CHECKING:
 # The palette of Okabe and Ito without its yellow, which is too pale for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B5B5B")
 LINES = ("-", "--", "-.", ":")
-HATCHES = ("", "////", "....", "xxxx")  # of areas, once the colours run out
-ORDERED = "viridis"  # the colour map of things that have an order, such as the amounts 0, 1, 2, ...
+ORDERED = "viridis"  # the colour map of many areas, in their order
 BLACK, GREY, PALE = "#111111", "#767676", "#E4E4E4"
 CHANCE = "#D55E00"  # the orange of stochastic decisions, in figures as in the report
 
-FORMATS = ("png", "pdf", "svg", "pgf")  # of files
+FORMATS = ("png", "pdf", "svg")  # of files
 
 Options = ParamSpec("Options")
 DRAWN = ("found", "played", "cmdp", "policy", "models")  # parameters with what is drawn, which are no options
@@ -38,10 +36,8 @@ DRAWN = ("found", "played", "cmdp", "policy", "models")  # parameters with what 
 PANEL = (4.2, 3.0)  # width and height of one panel, in inches
 LEAST_PANEL = 2.3  # inches of width; where panels would be narrower, they stand below each other
 LEAST_HEIGHT = 2.3  # inches of a panel with its labels, unless a height is given
-SQUEEZED_HEIGHT = 1.4  # inches of a panel with its labels below which its numbers run into each other
 LABEL_WIDTH = 24  # characters in a line of an upright label
 SMALL = 5.0  # inches: figures that are narrower have smaller letters
-FLATTENING = 12  # one line flattens the others if it is this many times as large as most of them
 Size = float | tuple[float, float] | None  # the width of a figure in inches, or its width and height
 SAVING = {
     "pdf.fonttype": 42,  # TrueType
@@ -99,9 +95,6 @@ def save(figure: Figure, path: Path) -> Path:
     if form not in FORMATS:
         known = ", ".join(f".{x}" for x in FORMATS)
         raise CmdpkitError(f"{path}: unknown suffix {quoted(path.suffix)}, expected one of {known}")
-    if form == "pgf" and shutil.which(matplotlib().rcParams["pgf.texsystem"]) is None:
-        system = matplotlib().rcParams["pgf.texsystem"]
-        raise CmdpkitError(f"{path}: a PGF file needs {system} to measure its texts, which is not installed; use .pdf")
     with writing(path, overwrite=True) as file:
         figure.savefig(file, format=form)
     return path
@@ -149,11 +142,6 @@ def panels(
     tall = tall or min(max(LEAST_HEIGHT, 0.72 * across), PANEL[1])
     if height is not None:
         tall = height / sum(rows)
-        if tall < SQUEEZED_HEIGHT:
-            raise CmdpkitError(
-                f"size is {quoted(size)}, but {counted(sum(rows), 'row')} of panels need a height of "
-                f"{SQUEEZED_HEIGHT * sum(rows):.3g} inches or more; size={width:g} picks a height that fits"
-            )
     figure, axes = canvas(sum(rows), columns, (across, tall))
     groups = []
     for count, row in zip(counts, np.split(axes, np.cumsum(rows)[:-1]), strict=True):
@@ -161,22 +149,6 @@ def panels(
         for axis in row.flat[count:]:
             axis.set_axis_off()
     return figure, groups
-
-
-def flattens(lines: Sequence[Any]) -> bool:
-    """Whether one value would flatten everything else on a linear axis.
-
-    That is so if the largest size is more than FLATTENING times the upper quartile along the line in the middle.
-
-    >>> flattens([[0, 5, 10], [0, 4, 9], [0, 500, 1000]]), flattens([[0, 5, 10], [0, 25, 30], [0, 30, 60]])
-    (True, False)
-    """
-    sizes = [np.abs(np.asarray(line, dtype=float)) for line in lines if len(line)]
-    if not sizes:
-        return False
-    quartiles = sorted(float(np.quantile(x, 0.75, method="lower")) for x in sizes)
-    middle = quartiles[(len(quartiles) - 1) // 2]
-    return bool(0 < middle < max(float(x.max()) for x in sizes) / FLATTENING)
 
 
 def bend(axis: Axes) -> None:
@@ -253,35 +225,11 @@ def legend_below(figure: Figure, ax: Any = None) -> None:
         )
 
 
-def areas_of(names: Sequence[Any]) -> list[tuple[Any, str]]:
-    """Colour and hatching for areas with these names, no two of them the same.
-
-    A few names get the colours of all figures. Of more, those that end in increasing numbers get colours in that order,
-    and all others colours with hatching; there are only so many of these.
-
-    >>> areas_of(["stay", "go"])
-    [('#0072B2', ''), ('#D55E00', '')]
-    >>> len(set(areas_of([f"order {n}" for n in range(12)])))
-    12
-    """
-    if len(names) <= len(COLOURS):
-        return [(COLOURS[i], "") for i in range(len(names))]
-    if _have_an_order(names):
-        return [(tuple(x), "") for x in matplotlib().colormaps[ORDERED](np.linspace(0.0, 1.0, len(names))).tolist()]
-    looks = [(colour, hatch) for hatch in HATCHES for colour in COLOURS]
-    if len(names) > len(looks):
-        raise CmdpkitError(
-            f"{len(names)} actions cannot be told apart in one map, which has {len(looks)} looks; draw a part of the "
-            "policy, or write it to a file with cmdpkit.write_policy"
-        )
-    return looks[: len(names)]
-
-
-def _have_an_order(names: Sequence[Any]) -> bool:
-    """Whether names differ only in a number at their end, and these numbers increase."""
-    found = [re.fullmatch(r"(.*?)(-?[0-9]+(?:\.[0-9]+)?)", str(name)) for name in names]
-    parts = [(x[1], float(x[2])) for x in found if x is not None]
-    return len(parts) == len(names) and len({text for text, _ in parts}) == 1 and parts == sorted(parts)
+def areas(n: int) -> list[Any]:
+    """Colours of n areas, no two of them the same: those of all figures, or where these run out, `ORDERED` ones."""
+    if n <= len(COLOURS):
+        return list(COLOURS[:n])
+    return [tuple(x) for x in matplotlib().colormaps[ORDERED](np.linspace(0.0, 1.0, n)).tolist()]
 
 
 def thousands(axis: Any) -> None:

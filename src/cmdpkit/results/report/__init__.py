@@ -1,30 +1,42 @@
-"""The report of a study: one HTML file (made by `page`) with a summary over all problems, then a section for each."""
+"""The report of a study: one HTML file that needs no network, no server and no other file.
+
+It has a summary over all problems, then a section for each. A page, here and in `plan`, is a Jinja template with
+everything escaped; its data are JSON, which scripts of our own draw as SVG. A content security policy allows exactly
+these scripts and nothing else. docs/design/charts.md says why no chart library is used.
+"""
 
 from __future__ import annotations
 
-import shlex
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from importlib import resources
+from typing import Any
 
 import numpy as np
 
+from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.tradeoff import tradeoff
+from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
+from cmdpkit.io.formats.sheet import csv_cell
 from cmdpkit.model.cmdp import CMDP
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray
+from cmdpkit.operators.policies import reach
 from cmdpkit.records.record import RunRecord
-from cmdpkit.results.groups import Group, curve, larger_is_better, scores
-from cmdpkit.results.report import page
-from cmdpkit.results.report.page import MOST_PAIRS, Plain
-from cmdpkit.results.run import ledger_table
-from cmdpkit.results.statistics import SeedMean, seed_mean
+from cmdpkit.results.groups import Group, SeedMean, curve, larger_is_better, scores, seed_mean
+from cmdpkit.results.runs import by_problem, grid_table, group_table, within_bounds
 from cmdpkit.results.study import Study, model_of
-from cmdpkit.results.study_tables import by_problem, grid_table, group_table, rank_table, within_bounds
+from cmdpkit.results.tables import Table
 from cmdpkit.results.wording import bounded, drawn, label, number, short
 from cmdpkit.running.learning import IMPORTED
 
-BASELINE = "YOUR-POLICY.json"  # a record knows the digest of the policy, the user has the file
+MOST_PAIRS = 20_000  # (step, state) pairs; a larger model is neither solved again for a page nor drawn
+PRICE_POINTS = 25  # bounds at which the price curve is computed
+TEMPLATES = ("page.html", "parts.html", "report.html", "plan.html")
+SHARED_SCRIPTS = ("scale.js", "chart.js", "page.js", "policy.js")
 CURVE_DIGITS = 6  # significant digits of the points of a curve; tables carry every digit
 SEED_DIGITS = 4  # of the lines of single seeds
 # What the summary over problems shows, as far as there are runs that have it.
@@ -35,46 +47,23 @@ OBSERVED = ("realised_reward", "realised_violation")  # the same for runs withou
 DRAWN = ("multiplier", "gaps_paid", "certified_gap")  # curves that are drawn besides regret and violation
 
 
-class Detail(NamedTuple):
-    """How much of the data goes into the page."""
-
-    points: int  # of every curve
-    policies: int  # of how many seeds of every group
-    lines: int  # groups of more seeds have no line per seed
+Plain = dict[str, Any]
 
 
-MOST_BYTES = 2_000_000  # of a page, unless the caller says otherwise
-# How much detail is tried, one after the other, until the page is small enough.
-DETAILS = (
-    Detail(160, 1_000, 1_000),
-    Detail(120, 1_000, 1_000),
-    Detail(80, 1_000, 10),
-    Detail(80, 3, 3),
-    Detail(60, 1, 0),
-    Detail(40, 0, 0),
-)
-THINNED = "This study is large: curves are thinned, and not every seed's line or policy is on this page."
+POINTS = 160  # of every curve, at most
+MOST_LINES = 10  # seeds of a group that have a line each
+MOST_POLICIES = 3  # seeds of a group whose policies are shown
 
 
-def render(study: Study, *, title: str = "", limit: int = MOST_BYTES) -> str:
-    """The report as text, with fewer points and policies beyond ``limit`` bytes."""
+def render(study: Study, *, title: str = "") -> str:
+    """The report as text."""
     if not study.records and not study.failures:
         raise CmdpkitError("there is nothing to report: no run finished and none failed")
-    for detail in DETAILS:
-        made = _page(study, title, detail)
-        if len(made.encode()) < limit:
-            return made
-    raise CmdpkitError(
-        f"the report would have {len(made.encode()):,} bytes, more than {limit:,}; report on fewer runs at a time"
-    )
-
-
-def _page(study: Study, title: str, detail: Detail) -> str:
-    parts = problems(study, detail)
+    parts = problems(study)
     first = summary(study.groups(), parts)
     tables = {f"{part['id']}-verdict": part["verdict"] for part in parts}
     tables |= {} if first is None else {part["id"]: part["table"] for part in first["tables"]}
-    return page.page_of(
+    return page_of(
         "report.html",
         "report.js",
         {"problems": [{"id": part["id"], "name": part["env"], **part["chart"]} for part in parts]},
@@ -84,7 +73,7 @@ def _page(study: Study, title: str, detail: Detail) -> str:
         summary=first,
         problems=parts,
         failures=study.failures,
-        notes=(*study.remarks(), *(() if detail == DETAILS[0] else (THINNED,))),
+        notes=study.remarks(),
     )
 
 
@@ -92,41 +81,26 @@ def _page(study: Study, title: str, detail: Detail) -> str:
 
 
 def summary(found: Sequence[Group], parts: Sequence[Plain]) -> Plain | None:
-    """Tables of problems x algorithms, and mean ranks if all were run on some problem; None if there is one problem."""
+    """Tables of problems x algorithms; None if there is one problem."""
     if len(parts) < 2:
         return None
     known = [metric for metric in (*SUMMARISED, *OBSERVED) if any(scores(group, metric) is not None for group in found)]
     shown = [metric for metric in known if metric in SUMMARISED] or known
-    tables = [
-        {"id": f"summary-{metric}", "table": grid_table(found, metric, "bold"), "ranks": _ranks(found, metric)}
-        for metric in shown
-    ]
+    tables = [{"id": f"summary-{metric}", "table": grid_table(found, metric)} for metric in shown]
     if not tables:
         return None
     looks = {label: look for part in parts for label, look in part["looks"].items()}
     return {"tables": tables, "problems": len(parts), "looks": looks, "ids": [part["id"] for part in parts]}
 
 
-def _ranks(found: Sequence[Group], metric: str) -> dict[str, float]:
-    """The mean rank of every algorithm; nothing where no problem has all of them."""
-    if len({group.label for group in found}) < 2:
-        return {}
-    try:
-        return {row.label: row.over.mean for row in rank_table(found, metric).rows}
-    except CmdpkitError:  # there is no problem that all of them were run on
-        return {}
-
-
-def problems(study: Study, detail: Detail) -> list[Plain]:
+def problems(study: Study) -> list[Plain]:
     """One entry per problem, with everything its section shows."""
     together = list(by_problem(study.groups()).values())
     labels = list(dict.fromkeys(group.label for found in together for group in found))
-    return [_problem(i, found, labels, study.models, detail) for i, found in enumerate(together)]
+    return [_problem(i, found, labels, study.models) for i, found in enumerate(together)]
 
 
-def _problem(
-    i: int, found: Sequence[Group], labels: Sequence[str], models: Mapping[str, CMDP] | None, detail: Detail
-) -> Plain:
+def _problem(i: int, found: Sequence[Group], labels: Sequence[str], models: Mapping[str, CMDP] | None) -> Plain:
     first = found[0].records[0]
     cmdp = model_of(first.run, models)
     small = cmdp is not None and cmdp.n_steps * cmdp.S <= MOST_PAIRS
@@ -138,15 +112,14 @@ def _problem(
         "facts": _facts(first, cmdp, best),
         "looks": {group.label: labels.index(group.label) for group in found},
         "verdict": group_table(found),
-        "ledger": ledger_table(found),
         "reproduction": _reproduction(found),
         "chart": {
             "constraints": [label(str(c)) for c in first.constraints],
             "prices": None if best is None else best.lam.tolist(),  # as learners' multipliers, per unit of the total
             "tradeoffs": [] if best is None else [_tradeoff(best, n, found) for n in range(best.cmdp.N)],
-            **page.policy_frame(first.policy, cmdp),
+            **policy_frame(first.policy, cmdp),
             "unit": first.run.unit,
-            "groups": [_group(g, labels.index(g.label), cmdp if small else None, detail) for g in found],
+            "groups": [_group(g, labels.index(g.label), cmdp if small else None) for g in found],
         },
     }
 
@@ -179,7 +152,7 @@ def _tradeoff(best: Solution, n: int, found: Sequence[Group]) -> Plain:
     for group in found:
         pairs = [(r.policy_utilities[n], r.policy_value) for r in group.records if r.policy_utilities is not None]
         points.append({"label": group.label, "at": np.array(pairs, dtype=float).tolist()})
-    return page.tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, page.PRICE_POINTS), points)
+    return tradeoff_data(tradeoff(best.cmdp, best.cmdp.constraints[n].name, PRICE_POINTS), points)
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
@@ -218,36 +191,32 @@ def _with_interval(over: SeedMean) -> str:
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def _group(group: Group, look: int, cmdp: CMDP | None, detail: Detail) -> Plain:
+def _group(group: Group, look: int, cmdp: CMDP | None) -> Plain:
     first = group.records[0]
     names = [name for name in first.curves if np.size(first.curves[name]) and group.can_draw(name)]
     names = [name for name in names if name in DRAWN or name.endswith(("regret", "violation"))]
     grid = curve(group, names[0]).episode if names else np.zeros(0)
-    at = grid[np.unique(np.linspace(0, len(grid) - 1, min(detail.points, len(grid))).round().astype(int))]
+    at = grid[np.unique(np.linspace(0, len(grid) - 1, min(POINTS, len(grid))).round().astype(int))]
     certified = first.certificate.sentence if first.certificate is not None else ""
     proved = {"proved about its policy": certified} if certified else {}
     return {
         "label": group.label,
         "look": look,
         "at": _rounded(at),
-        "curves": {name: _lines(group, name, at, detail.lines) for name in names},
+        "curves": {name: _lines(group, name, at) for name in names},
         "phases": [{"name": name, "start": start} for name, start in first.phases],
         "episodes": first.run.length,
         "seed": first.run.seed,
         "internals": _listed({**proved, **first.internals}),
         "notes": list(first.notes),
         "runs": [
-            {
-                "seed": record.run.seed,
-                "key": record.run.key,
-                **(page.policy_data(record.policy, cmdp) if i < detail.policies else {"policy": None, "reach": None}),
-            }
-            for i, record in enumerate(group.records)
+            {"seed": record.run.seed, "key": record.run.key, **policy_data(record.policy, cmdp)}
+            for record in group.records[:MOST_POLICIES]
         ],
     }
 
 
-def _lines(group: Group, name: str, at: FloatArray, seeds: int) -> list[Plain]:
+def _lines(group: Group, name: str, at: FloatArray) -> list[Plain]:
     """A curve for every row of it, read at some episodes: means, intervals, and the lines of single seeds."""
     lines = []
     for n in range(len(np.atleast_2d(np.asarray(group.records[0].curves[name])))):
@@ -256,7 +225,7 @@ def _lines(group: Group, name: str, at: FloatArray, seeds: int) -> list[Plain]:
         found: Plain = {
             key: _rounded(x[kept]) for key in ("mean", "low", "high") if (x := getattr(line, key)) is not None
         }
-        if 1 < len(line.raw) <= seeds:
+        if 1 < len(line.raw) <= MOST_LINES:
             found["raw"] = [_rounded(x[kept], SEED_DIGITS) for x in line.raw]
         lines.append(found)
     return lines
@@ -279,33 +248,129 @@ def _listed(value: Any) -> Any:
 
 
 def _reproduction(found: Sequence[Group]) -> Plain:
-    versions: dict[str, set[str]] = {}
-    for record in (record for group in found for record in group.records):
-        for name, version in record.versions.items():
-            versions.setdefault(name, set()).add(version)
+    records = [record for group in found for record in group.records]
     return {
         "commands": [_command(group) for group in found if group.run.preset != IMPORTED],
-        "versions": [f"{name} {' or '.join(sorted(those))}" for name, those in sorted(versions.items())],
+        "versions": sorted({f"{name} {version}" for record in records for name, version in record.versions.items()}),
     }
 
 
 def _command(group: Group) -> str:
-    """What to type to have the same runs again: in Python where the shell has no option for what was asked."""
-    run, seeds = group.run, group.seeds
+    """What to type in Python to have the same runs again."""
+    run = group.run
     length = "stop" if run.anytime else f"{run.unit}s"
     options = {"bounds": dict(run.bounds), "noise": run.noise if run.noise != "none" else "", "readings": run.readings}
-    if run.readings or seeds != tuple(range(seeds[0], seeds[0] + len(seeds))):
-        given = {length: run.length, "preset": run.preset, **run.params, **options}
-        words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
-        words += ["baseline=baseline"] if run.baseline else []
-        return f"for seed in {list(seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
-    words = ["cmdpkit", "learn", run.env, "--algo", run.algo, "--preset", run.preset]
-    words += [f"--{length}", str(run.length), "--seeds", str(len(seeds))]
-    words += ["--first-seed", str(seeds[0])] if seeds[0] else []
-    for name, bound in run.bounds.items():
-        words += ["--bound", f"{name}={bound!r}"]
-    for name, value in run.params.items():
-        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
-    words += ["--noise", run.noise] if options["noise"] else []
-    words += ["--baseline", BASELINE] if run.baseline else []
-    return shlex.join(words)
+    given = {length: run.length, "preset": run.preset, **run.params, **options}
+    words = [f"{name}={value!r}" for name, value in given.items() if name in run.params or value]
+    words += ["baseline=baseline"] if run.baseline else []
+    return f"for seed in {list(group.seeds)}: ck.learn({run.env!r}, {run.algo!r}, seed=seed, {', '.join(words)})"
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+
+def page_of(
+    template: str, script: str, data: Plain, tables: Mapping[str, Table[Any]], title: str, **context: Any
+) -> str:
+    """The page as text; ``script`` draws ``data``, and ``tables`` can be taken away from it under their names."""
+    source = "".join(map(_asset, (*SHARED_SCRIPTS, script)))
+    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+    page: str = (
+        _environment()
+        .get_template(template)
+        .render(
+            title=title,
+            tables=tables,
+            version=__version__,
+            data={**data, "tables": {name: _files(table) for name, table in tables.items()}},
+            style=_asset("page.css"),
+            script=source,
+            policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",
+            **context,
+        )
+    )
+    return page
+
+
+def _asset(name: str) -> str:
+    return resources.files("cmdpkit.results.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import DictLoader, Environment, StrictUndefined
+    except ImportError:
+        raise CmdpkitError("the report needs jinja2, which is not installed: pip install 'cmdpkit[report]'") from None
+    environment = Environment(
+        loader=DictLoader({name: _asset(name) for name in TEMPLATES}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["zipped"] = lambda rows, cells: zip(rows, cells, strict=True)
+    return environment
+
+
+def _files(table: Table[Any]) -> Plain:
+    """A table as files: LaTeX and Markdown as they are written for papers, CSV with every digit."""
+    rows = table.data()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    lines: list[list[Any]] = [names, *([row.get(name) for name in names] for row in rows)]
+    text = "".join(",".join(csv_cell(None if x is None else str(x)) for x in line) + "\r\n" for line in lines)
+    files = {"tex": table.to_latex(), "md": table.to_markdown(), "csv": text}
+    return {"name": label(table.title) or "table", "files": files}
+
+
+# -- what policy.js and chart.js draw ----------------------------------------------------------------------------------
+
+
+def policy_frame(policy: Policy, cmdp: CMDP | None) -> Plain:
+    """The names of states and actions, and the board, that all policies of a problem share."""
+    return {
+        "states": list(map(str, policy.states)),
+        "actions": list(map(str, policy.action_names)),
+        "numbered": [isinstance(x, range) for x in (policy.states, policy.action_names)],
+        "grid": _grid(cmdp),
+        "stationary": policy.is_stationary,
+    }
+
+
+def _grid(cmdp: CMDP | None) -> Plain | None:
+    if cmdp is None or cmdp.grid is None:
+        return None
+    grid = cmdp.grid
+    arrows = list(grid.arrows or map(str, cmdp.action_names))
+    marks = [grid.marks.get(s, "") for s in range(cmdp.S)]
+    return {"rows": grid.rows, "columns": grid.columns, "cells": grid.cells, "marks": marks, "arrows": arrows}
+
+
+def policy_data(policy: Policy, cmdp: CMDP | None) -> Plain:
+    """The decisions of a policy, and where it goes if its model is known; nothing of a policy that is too large.
+
+    A decision is the index of its action, or pairs of action and probability where there are several. Where it goes is
+    a text for every step, with 1 for a state that is reached and 0 for others.
+    """
+    if policy.choice.size > MOST_PAIRS:
+        return {"policy": None, "reach": None}
+
+    def decision(row: FloatArray) -> int | list[tuple[int, float]]:
+        taken = np.flatnonzero(row)
+        return int(taken[0]) if len(taken) == 1 and row[taken[0]] == 1 else [(int(a), float(row[a])) for a in taken]
+
+    there = [] if cmdp is None else ["".join("01"[int(x > NEGLIGIBLE)] for x in row) for row in reach(cmdp, policy)]
+    table = [[decision(row) for row in policy.table(h)] for h in range(policy.shape[0])]
+    return {"policy": table, "reach": None if cmdp is None else there}
+
+
+def tradeoff_data(line: Tradeoff, points: Sequence[Plain]) -> Plain:
+    """A price curve by totals, and the policies that lie in it: [{"label": name, "at": [[total, value], ...]}]."""
+    c = line.constraint
+    return {
+        "name": label(c.name),
+        "bound": c.bound_on_total,
+        "bounds": (c.scale * line.bounds).tolist(),
+        "values": line.values.tolist(),
+        "prices": (line.prices / c.scale).tolist(),
+        "points": list(points),
+    }

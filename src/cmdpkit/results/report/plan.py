@@ -1,13 +1,13 @@
 """The report of a plan: what a model's bounds cost, and today's way of working against the best and a simple plan.
 
-One HTML page to show to people who decide, made by `page` from what `compare_policies`, `simplify`, `tradeoff` and
+One HTML page to show to people who decide, made from what `compare_policies`, `simplify`, `tradeoff` and
 `simulate_policy` say. Nothing is computed here that these do not give.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.comparison import Difference, Judged, PolicyComparison, compare_policies
+from cmdpkit.exact.comparison import Judged, PolicyComparison, compare_policies
 from cmdpkit.exact.solver import Solution, solve_fully
 from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.io.atomic import write_text
@@ -23,15 +23,20 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_model
 from cmdpkit.model.policy import Mixture, Policy
-from cmdpkit.operators.policies import time_course
-from cmdpkit.results.comparison import difference_table, judged_table, means_note, spread_table, with_optimum
-from cmdpkit.results.report import page
-from cmdpkit.results.report.page import MOST_PAIRS, Plain
+from cmdpkit.results.policies import bars_of, difference_table, judged_table, means_note, spread_table, with_optimum
+from cmdpkit.results.report import (
+    MOST_PAIRS,
+    PRICE_POINTS,
+    Plain,
+    page_of,
+    policy_data,
+    policy_frame,
+    tradeoff_data,
+)
 from cmdpkit.results.simplify import Simplified, simplify
 from cmdpkit.results.solution import constraint_table, price_note, rule_table
-from cmdpkit.results.statistics import bars_of
 from cmdpkit.results.tables import Table
-from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
+from cmdpkit.results.wording import bounded, counted, label, number, percent, short
 from cmdpkit.simulate.distribution import Simulation, simulate_policy
 
 BEST, SIMPLE, TODAY = "optimum", "simple", "today"
@@ -99,10 +104,10 @@ def render_plan(
         mixed = ", ".join(label(name) for name in plans if name not in shown)
         notes.append(f"A draw among several policies ({mixed}) has no decisions and single episodes on this page.")
     if cmdp.n_steps * cmdp.S > MOST_PAIRS:
-        notes.append("The model is large: price curves, courses over the steps and policies are left out.")
+        notes.append("The model is large: price curves and policies are left out.")
     played = {name: simulate_policy(cmdp, x, episodes, seed=seed) for name, x in shown.items()}
     if cmdp.of_means and played:
-        notes.append(f"Single episodes and courses of {means_note(cmdp.of_means)}")
+        notes.append(f"Single episodes of {means_note(cmdp.of_means)}")
     dear = tuple(x for x in found.differences if x.name in given)[:MOST_DIFFERENCES]
     tables: dict[str, Table[Any]] = {"plans": judged_table(found)}
     tables |= {"spread": spread_table(played)} if played else {}
@@ -110,10 +115,10 @@ def render_plan(
     tables |= {"differences": difference_table(dear)} if dear else {}
     tables |= {"rules": rule_table(simple)} if simple is not None and simple.phases else {}
     looks = {name: i + 1 if name in given else 0 if name == BEST else len(given) + 1 for i, name in enumerate(plans)}
-    return page.page_of(
+    return page_of(
         "plan.html",
         "plan.js",
-        _data(found, looks, shown, played, dear),
+        _data(found, looks, shown, played),
         tables,
         title or "The best plan, and what the bounds cost",
         said=_said(found, simple, given),
@@ -201,35 +206,25 @@ def _data(
     looks: Mapping[str, int],
     shown: Mapping[str, Policy],
     played: Mapping[str, Simulation],
-    dear: Sequence[Difference],
 ) -> Plain:
     """Everything that plan.js draws."""
     cmdp, judged = found.optimum.cmdp, with_optimum(found)
     plans = [{"label": x.name, "look": looks[x.name], "value": x.value, "totals": x.utilities.tolist()} for x in judged]
-    differences = []
-    for x in dear:
-        steps = ranges(x.steps)
-        when = counted(len(x.steps), "step") if len(steps) > 12 else f"step{'s' * (len(x.steps) > 1)} {steps}"
-        place = f"{titled('state', x.state)}, {when}"
-        differences.append({"label": place, "look": looks[x.name], "value": x.cost})
     drawn = cmdp.n_steps * cmdp.S <= MOST_PAIRS
     tradeoffs = []
     for n, c in enumerate(cmdp.constraints if drawn else ()):
         points = [{"label": x.name, "look": looks[x.name], "at": [[float(x.utilities[n]), x.value]]} for x in judged]
-        tradeoffs.append(page.tradeoff_data(tradeoff(cmdp, c.name, page.PRICE_POINTS), points))
-    timed = drawn and cmdp.criterion.has_horizon
+        tradeoffs.append(tradeoff_data(tradeoff(cmdp, c.name, PRICE_POINTS), points))
     return {
         "plans": plans,
         "bounds": [{"name": label(c.name), "text": f"{label(c.name)} {bounded(c)}", "total": c.bound_on_total}
                    for c in cmdp.constraints],
         "tradeoffs": tradeoffs,
-        "differences": differences,
         "spreads": [_histogram(i, cmdp, played, looks) for i in range(1 + cmdp.N)] if played else [],
-        "courses": [_course(x, cmdp, shown, looks) for x in cmdp.signal_names] if timed else [],
         "problem": {
-            **(page.policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
+            **(policy_frame(Policy.uniform(cmdp), cmdp) if drawn else {}),
             "groups": [
-                {"label": name, "runs": [{"seed": "", "key": name, **page.policy_data(x, cmdp)}]}
+                {"label": name, "runs": [{"seed": "", "key": name, **policy_data(x, cmdp)}]}
                 for name, x in shown.items()
                 if drawn
             ],
@@ -240,7 +235,7 @@ def _data(
 def _histogram(i: int, cmdp: CMDP, played: Mapping[str, Simulation], looks: Mapping[str, int]) -> Plain:
     """Shares of the episodes by their total, in the same bars for every plan."""
     name = cmdp.signal_names[i]
-    edges, _ = bars_of(np.concatenate([x.totals[name] for x in played.values()]), MOST_BARS)
+    edges = bars_of(np.concatenate([x.totals[name] for x in played.values()]), MOST_BARS)
     centres = ((edges[1:] + edges[:-1]) / 2).round(12).tolist()
     lines = [
         {
@@ -254,13 +249,3 @@ def _histogram(i: int, cmdp: CMDP, played: Mapping[str, Simulation], looks: Mapp
     ]
     bound = None if i == 0 else cmdp.constraints[i - 1].bound_on_total
     return {"name": label(name), "bound": bound, "series": lines}
-
-
-def _course(name: str, cmdp: CMDP, shown: Mapping[str, Policy], looks: Mapping[str, int]) -> Plain:
-    """The expected signal at every step, and the range that 90 % of the episodes are in."""
-    lines = []
-    for plan, policy in shown.items():
-        course = time_course(cmdp, policy, name)
-        ends = {"mean": course.mean.tolist(), "low": course.low.tolist(), "high": course.high.tolist()}
-        lines.append({"label": plan, "look": looks[plan], "x": course.step.tolist(), **ends})
-    return {"name": label(name), "series": lines}

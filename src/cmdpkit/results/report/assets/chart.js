@@ -52,7 +52,7 @@ function framed(title, paint, csv, legend) {
  * A chart of lines and dots.
  * spec: { title, x: name of the axis, xScale, yScale ("auto" is linear, or symlog where one line flattens the others), zero,
  *         seeds: whether to draw a line per seed,
- *         series: [{label, look, x, mean, low?, high?, raw?, fixed?, quiet? (no band), phases?, end?}], dots: [{label, look, at: [[x, y]]}],
+ *         series: [{label, look, x, mean, low?, high?, raw?, fixed?, phases?, end?}], dots: [{label, look, at: [[x, y]]}],
  *         fit: "lines" if dots far from the lines are arrows at the edge, across: [{y, name}], upright: [{x, name}] }
  */
 function chart(spec) {
@@ -235,7 +235,7 @@ function axes(spec, series, dots, zoom) {
   const read = (lines) => series.flatMap((s) => lines(s).filter(Boolean).flatMap((line) => line.slice(...part(s))));
   const drawn = points.filter((p) => p[0] >= xs[0] && p[0] <= xs[1]).map((p) => p[1]);
   let lines = [...read((s) => [s.mean, ...(s.raw ?? [])]), ...drawn, ...(zoom ? [] : (spec.across ?? []).map((a) => a.y))];
-  let bands = read((s) => (s.quiet ? [] : [s.low, s.high]));
+  let bands = read((s) => [s.low, s.high]);
   if (kind === "log") [lines, bands] = [lines, bands].map((values) => values.filter((v) => v > 0));
   else if (spec.zero && !zoom) lines.push(0);
   let [low, high] = zoom?.y ?? (lines.length ? extent(lines) : kind === "log" ? [1, 10] : [0, 1]);
@@ -276,7 +276,7 @@ function drawSeries(svg, s, { px, py, y: scale }, kind, seeds) {
     svg.append(make("path", { class: `band ${lookOf(s.look)}`, "data-label": label, d }), make("path", { class: `line ${lookOf(s.look)}`, "data-label": label, d }));
     return;
   }
-  if (s.low && !s.quiet) {
+  if (s.low) {
     const low = known.map((i) => point(i, s.low[i])), high = known.map((i) => point(i, s.high[i])).reverse();
     svg.append(make("path", { class: `band ${lookOf(s.look)}`, "data-label": label, d: `M${low.join("L")}L${high.join("L")}Z` }));
   }

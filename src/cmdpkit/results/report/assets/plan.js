@@ -1,4 +1,4 @@
-// The page of a plan: plans against the bounds, prices, differences, single episodes, courses over the steps, policies.
+// The page of a plan: plans against the bounds, prices, single episodes, policies.
 
 const place = (part, drawn) => {
   const section = document.querySelector(`[data-part="${part}"]`);
@@ -12,11 +12,8 @@ place("plans", [
   ...data.bounds.map((b, n) => bars({ title: b.text, x: `expected ${b.name}`, rows: rowsOf((p) => p.totals[n]), bound: { value: b.total, name: `the bound ${short(b.total, 5)}` } })),
 ]);
 place("price", data.tradeoffs.map((t) => tradeoffChart(t, t.points)));
-place("differences", data.differences.length ? [bars({ title: "what the differences cost", x: "loss per episode, at the prices of the bounds", rows: data.differences })] : []);
 place("spreads", data.spreads.map((s) => chart({
   title: `${s.name} of single episodes`, x: s.name, xScale: "linear", yScale: "linear", zero: true, series: s.series,
   upright: s.bound === null ? [] : [{ x: s.bound, name: "the bound on the mean" }],
 })));
-place("courses", data.courses.map((c) => chart({ title: `${c.name} at every step`, x: "step", xScale: "linear", yScale: "linear", zero: true,
-  series: c.series.map((s) => ({ ...s, quiet: s.label !== "optimum" })) })));
 views = [{ follow: policyPart(document, data.problem) }];

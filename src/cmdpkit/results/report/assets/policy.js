@@ -1,4 +1,4 @@
-// A policy as a board or a table, and as a file to take away.
+// A policy as a board or a table.
 
 const MOST_ROWS = 60;
 
@@ -87,7 +87,7 @@ function decisionTable(problem, step, reached) {
   const head = make("tr", {}, make("th", { scope: "col" }, "state"), ...problem.actions.map((a) => make("th", { scope: "col" }, a)));
   const more = order.length - MOST_ROWS;
   return make("div", {}, make("table", {}, make("thead", {}, head), body),
-    ...(more > 0 ? [make("p", { class: "quiet" }, `${more.toLocaleString("en")} more states are not shown; the file has all.`)] : []));
+    ...(more > 0 ? [make("p", { class: "quiet" }, `${more.toLocaleString("en")} more states are not shown.`)] : []));
 }
 
 function inWords(problem, choice) {
@@ -109,32 +109,3 @@ function drawsInWords(problem, run) {
   const rest = found.length > 4 ? ` and ${found.length - 4} more` : "";
   return `It randomises at ${found.length === 1 ? "one place" : `${found.length} places`}: ${listed.join("; ")}${rest}.`;
 }
-
-// The two formats of cmdpkit.read_policy.
-
-function policyJson(problem, run) {
-  const decisions = run.policy.flatMap((step, h) => step.map((choice, s) => ({
-    ...(problem.stationary ? {} : { step: h + 1 }),
-    state: problem.numbered[0] ? s + 1 : problem.states[s],
-    probabilities: Object.fromEntries(taken(choice).map(([a, p]) => [problem.actions[a], p])),
-  })));
-  const head = { format: "cmdpkit policy", version: 1, ...lasting(problem, run), states: names(problem, 0), actions: names(problem, 1) };
-  return `${JSON.stringify({ ...head, decisions }, null, 1)}\n`;
-}
-
-function policyCsv(problem, run) {
-  const rows = run.policy.flatMap((step, h) => step.flatMap((choice, s) =>
-    taken(choice).map(([a, p]) => [...(problem.stationary ? [] : [h + 1]), csvCell(problem.states[s]), csvCell(problem.actions[a]), p].join(","))));
-  const head = { ...lasting(problem, run), states: names(problem, 0), actions: names(problem, 1), rows: rows.length };
-  const lines = Object.entries(head).map(([key, value]) => `# ${key} = ${JSON.stringify(value)}`);
-  const columns = `${problem.stationary ? "" : "step,"}state,action,probability`;
-  return `${[...lines, columns, ...rows].join("\n")}\n`;
-}
-
-/** For how many steps the policy is: for all, if it is stationary. */
-const lasting = (problem, run) => (problem.stationary ? { stationary: true } : { horizon: run.policy.length });
-
-const names = (problem, which) => {
-  const list = which === 0 ? problem.states : problem.actions;
-  return problem.numbered[which] ? list.length : list;
-};

@@ -16,7 +16,6 @@ class View {
     this.prices();
     this.followPolicy = policyPart(this.root, this.problem);
     this.internals();
-    this.downloads();
   }
 
   find(selector) { return this.root.querySelector(selector); }
@@ -90,19 +89,6 @@ class View {
   follow() {
     this.followPolicy();
     this.internals();
-  }
-
-  downloads() {
-    for (const row of this.root.querySelectorAll(".ledger tr[data-key]")) {
-      const run = this.problem.groups.flatMap((g) => g.runs).find((r) => r.key === row.dataset.key);
-      if (!run.policy) continue;
-      const files = { json: ["application/json", policyJson], csv: ["text/csv", policyCsv] };
-      row.querySelector(".downloads").append(...Object.entries(files).map(([suffix, [type, text]]) => {
-        const button = make("button", { type: "button", "data-file": suffix, "aria-label": `policy of ${run.key} as ${suffix}` }, suffix);
-        button.addEventListener("click", () => save(`${run.key}.${suffix}`, type, text(this.problem, run)));
-        return button;
-      }));
-    }
   }
 }
 

@@ -1,27 +1,212 @@
-"""Given policies: compared with the optimum, explained in a single decision, and played over many episodes."""
+"""Policies: drawn as a board, a table of decisions or a summary, and compared, explained and played over many episodes.
+
+Of a solution, only what its policy can meet is drawn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Group, RenderableType
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table as RichTable
 from rich.text import Text
 
+from cmdpkit.errors import remedy
 from cmdpkit.exact.comparison import Difference, Explanation, Judged, Option, PolicyComparison
-from cmdpkit.model.cmdp import CMDP
+from cmdpkit.exact.solver import Solution
+from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.policy import Policy
+from cmdpkit.model.tolerances import NEGLIGIBLE
+from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.validate import Name, written_name
-from cmdpkit.results.statistics import bars_of
-from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers, odds
-from cmdpkit.results.wording import bounded, counted, label, number, percent, ranges, short, titled
+from cmdpkit.operators.policies import action_uses
+from cmdpkit.results.tables import (
+    DRAWN,
+    EMPTY_LINE,
+    QUIET,
+    TAKEN,
+    Column,
+    Table,
+    TerminalTable,
+    each,
+    numbers,
+    odds,
+    plain_table,
+    right,
+)
+from cmdpkit.results.wording import bounded, counted, drawn, label, number, percent, ranges, short, titled
 from cmdpkit.simulate.distribution import Simulation, TotalShare, exact_distribution
 
+MOST_ROWS = 40  # of a table or a board
+MOST_DECISIONS = 2_000  # of a policy by itself that is printed
+MOST_BOARDS = 12  # different ones; further steps are only counted
 MOST_DIFFERENCES = 15  # rows of the table of differences
-BINS, BAR_WIDTH = 12, 40  # rows of a histogram, and characters of its longest bar
 MOST_STEP_LETTERS = 12  # characters of a list of steps
 MOST_NAMED = 2  # actions of a random decision that are named in a table
+MOST_UNITS = 100_000  # between the smallest and the largest value of a histogram
+OFF_UNIT = 1e-3  # units by which a value may miss a multiple
+
+Decided = tuple[str, ...]  # the actions of a decision, none where it is never met
+Cell = tuple[str, Decided, str]  # mark, actions, odds
+
+
+def view(solution: Solution, width: int = 100) -> RenderableType:
+    """The optimal policy, drawn as well as its size allows on ``width`` columns."""
+    cmdp = solution.cmdp
+    reached = solution.reach > NEGLIGIBLE
+    if cmdp.grid is not None and cmdp.grid.rows <= MOST_ROWS and cmdp.grid.columns <= width:
+        boards = _boards(solution, cmdp.grid, reached)
+        if max(_width(board) for board in boards) <= width:
+            return Columns(boards, padding=(1, 2))
+    if reached.any(axis=0).sum() > MOST_ROWS:
+        return _summary(solution, reached)
+    names = [label(a) for a in cmdp.action_names]
+
+    def done(h: int, s: int) -> Decided:
+        return _actions(solution, names, h, s) if reached[h, s] else ()
+
+    listed = [int(s) for s in np.flatnonzero(reached.any(axis=0))]
+    table, left = _by_state(solution.policy, listed, done), cmdp.S - len(listed)
+    note = Text(f"{left:,} of {cmdp.S:,} states are never reached and left out", style=QUIET)
+    return Group(table, Text(), note) if left else table
+
+
+def save_hint() -> str:
+    """How to write a policy to a file."""
+    return remedy("cmdpkit.write_policy(solution, file)", "--save-policy FILE")
+
+
+def draws(found: Solution) -> RenderableType:
+    """Where the policy randomises; where there are many such decisions, how many."""
+    decisions = found.stochastic_decisions()
+    if not decisions:
+        return Text("The policy is deterministic.")
+    at, noun = ("at", "place") if found.cmdp.criterion.has_horizon else ("in", "state")
+    places = f"{at} one {noun}" if len(decisions) == 1 else f"{at} {len(decisions):,} {noun}s"
+    if len(decisions) > MOST_ROWS:
+        return Text(f"The policy randomises {places}.")
+    title = Text(f"The policy randomises {places} and is deterministic everywhere else:")
+    return Group(title, *(Text(f"  {drawn(d)}", style=DRAWN) for d in decisions))
+
+
+def _width(renderable: RenderableType) -> int:
+    return Console(width=10_000).measure(renderable).maximum
+
+
+def _actions(solution: Solution, names: Sequence[str], h: int, s: int) -> Decided:
+    """What the policy may do at (h, s)."""
+    return tuple(names[int(a)] for a in np.flatnonzero(solution.policy.row(h, s) > NEGLIGIBLE))
+
+
+def _named_steps(steps: Sequence[int]) -> str:
+    """Steps, given from 0, as people count them."""
+    return f"step{'s' * (len(steps) > 1)} {ranges(h + 1 for h in steps)}"
+
+
+# -- boards ------------------------------------------------------------------------------------------------------------
+
+
+def _boards(solution: Solution, grid: Grid, reached: BoolArray) -> list[RenderableType]:
+    """One picture per step; neighbouring steps that look the same share one."""
+    H, S, _ = solution.policy.shape
+    pictures = [
+        tuple(_cell(solution, grid, h, s) if reached[h, s] else (grid.marks.get(s, "."), (), "") for s in range(S))
+        for h in range(H)
+    ]
+    size = max(len(mark + "".join(actions)) for picture in pictures for mark, actions, _ in picture)
+    runs = [[h for h, _ in run] for _, run in groupby(enumerate(pictures), key=lambda pair: pair[1])]
+    titles = map(_named_steps, runs)
+    boards = [_board(grid, pictures[run[0]], size, x) for run, x in zip(runs, titles, strict=True)][:MOST_BOARDS]
+    if len(runs) > MOST_BOARDS:
+        boards.append(Text(f"… and {H - runs[MOST_BOARDS][0]} more steps", style=QUIET))
+    return boards
+
+
+def _cell(solution: Solution, grid: Grid, h: int, s: int) -> Cell:
+    """A cell that is reached: its mark, the arrows, and how likely each is if there are several."""
+    arrows = grid.arrows or tuple(label(a) for a in solution.cmdp.action_names)
+    actions = _actions(solution, arrows, h, s)
+    row = solution.policy.row(h, s)
+    odds = "  ".join(f"{arrow} {percent(float(p))}" for arrow, p in zip(arrows, row, strict=True) if p > NEGLIGIBLE)
+    line = f"{label(solution.cmdp.states[s])}: {odds}" if len(actions) > 1 else ""
+    return grid.marks.get(s, ""), actions, line
+
+
+def _board(grid: Grid, picture: Sequence[Cell], size: int, title: str) -> RenderableType:
+    cells = [[Text(" " * size) for _ in range(grid.columns)] for _ in range(grid.rows)]
+    for (row, column), (mark, actions, _) in zip(grid.cells, picture, strict=True):
+        style = DRAWN if len(actions) > 1 else TAKEN
+        cell = Text.assemble((mark, QUIET if mark == "." else ""), ("".join(actions), style))
+        cell.align("left", size)
+        cells[row][column] = cell
+    lines = Text("\n").join(Text(" ").join(row) for row in cells)
+    below = [Text(odds, style=DRAWN) for _, _, odds in picture if odds]
+    return Group(Panel.fit(lines, title=title, border_style=QUIET), *below)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _by_state(policy: Policy, listed: Iterable[int], done: Callable[[int, int], Decided]) -> RichTable:
+    """One line per state: what is done, and at which steps. It stays narrow, however many steps there are."""
+    table = plain_table("state", "action")
+    for s in listed:
+        when: dict[Decided, list[int]] = {}
+        for h in range(policy.shape[0]):
+            when.setdefault(done(h, s), []).append(h)
+        when.pop((), None)
+        places = {actions: "" if policy.is_stationary else f" ({_named_steps(at)})" for actions, at in when.items()}
+        line = [Text.assemble(_decision(actions), (place, QUIET)) for actions, place in places.items()]
+        table.add_row(Text(label(policy.states[s])), Text(", ").join(line))
+    return table
+
+
+def _decision(actions: Decided) -> Text:
+    return Text(" / ".join(actions), style=DRAWN if len(actions) > 1 else "")
+
+
+def _summary(solution: Solution, reached: BoolArray) -> RenderableType:
+    """How often each action is taken, for policies too large to print."""
+    cmdp = solution.cmdp
+    uses = action_uses(cmdp, solution.policy)
+    size = f"{cmdp.S:,} states x {cmdp.H:,} steps, of which {int(reached.sum()):,} are reached"
+    return uses_of_actions(f"The policy ({size}) is too large", cmdp, uses, "uses per episode", "{:.4f}".format)
+
+
+def uses_of_actions(
+    what: str, cmdp: CMDP, uses: FloatArray, heading: str, write: Callable[[float], str]
+) -> RenderableType:
+    """In place of a policy that is too large to print: how often each action is taken, the most frequent first."""
+    table = plain_table("action", right(heading))
+    for a in np.argsort(-uses, kind="stable")[:MOST_ROWS]:
+        table.add_row(Text(label(cmdp.action_names[int(a)])), write(float(uses[a])))
+    return Group(Text(f"{what} to print; {save_hint()} writes it (.csv .json .npz .md .py)."), Text(), table)
+
+
+# -- a policy by itself ------------------------------------------------------------------------------------------------
+
+
+def policy_text(policy: Policy) -> RenderableType:
+    """Every decision of a policy, whether it is met or not."""
+    S, A = len(policy.states), len(policy.action_names)
+    length = "Stationary policy" if policy.is_stationary else f"Policy for {counted(policy.horizon, 'step')}"
+    title = Text(f"{length}, {counted(S, 'state')}, {counted(A, 'action')}.")
+    if policy.choice.size > MOST_DECISIONS:
+        return Group(title, Text("It is too large to print; cmdpkit.write_policy writes it to a file.", style=QUIET))
+
+    def done(h: int, s: int) -> Decided:
+        row = policy.row(h, s)
+        used = [(label(policy.action_names[int(a)]), float(row[a])) for a in np.flatnonzero(row)]
+        return tuple(name if len(used) == 1 else f"{percent(p)} {name}" for name, p in used)
+
+    return Group(title, EMPTY_LINE, _by_state(policy, range(S), done))
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
@@ -182,7 +367,7 @@ def spread_table(played: Mapping[str, Simulation]) -> Table[Spread]:
                data=lambda key, x: {key: None if x is None else x._asdict()}),
         numbers("exact", "exactly", "The same, exactly.", lambda x: x.exact, odds),
         Column("known_by", "known by", "What the model knows: outcomes, or only means, and then outcomes vary more.",
-               lambda x: x.known_by),
+               lambda x: x.known_by, shown=False),
     ), tuple(rows))  # fmt: skip
 
 
@@ -206,11 +391,10 @@ def _spread(plan: str, played: Simulation, name: str, c: Constraint | None) -> S
 
 
 def simulation(name: str, played: Simulation) -> RenderableType:
-    """How totals spread over episodes, as a table and as bars."""
+    """How totals spread over episodes."""
     headline = Text.assemble((label(name), "bold"), f": {_played(played)}")
-    bars = [part for total, x in played.totals.items() for part in (EMPTY_LINE, _histogram(total, x))]
     note = [Text(means_note(played.of_means), style=QUIET)] if played.of_means else []
-    return Group(headline, EMPTY_LINE, TerminalTable(spread_table({"": played})), *note, *bars)
+    return Group(headline, EMPTY_LINE, TerminalTable(spread_table({"": played})), *note)
 
 
 def means_note(names: Iterable[str]) -> str:
@@ -234,16 +418,19 @@ def _played(played: Simulation) -> str:
     return f"{runs}; {percent(played.left_out)} of the runs last longer"
 
 
-def _histogram(name: str, totals: np.ndarray) -> Text:
-    """How many episodes have which total."""
-    lines = [label(name)]
-    if np.ptp(totals) <= 1e-9 * max(1.0, float(np.abs(totals).max())):
-        return Text(f"{lines[0]}: {number(float(totals[0]))} in every episode")
-    edges, unit = bars_of(totals, BINS)
-    counts, _ = np.histogram(totals, edges)
-    for i, n in enumerate(counts):
-        bar = "█" * round(BAR_WIDTH * n / counts.max())
-        first, last = edges[i] + unit / 2, edges[i + 1] - unit / 2  # where totals are counted, the smallest and largest
-        place = f"{first:.4g}".rjust(12) + ("" if last - first < unit / 2 else f" to {last:.4g}")
-        lines.append(f"{place:<26} {bar} {percent(n / len(totals))}")
-    return Text("\n".join(lines))
+def bars_of(x: FloatArray, most: int) -> FloatArray:
+    """Edges of the bars of a histogram.
+
+    Where values are counted in units, every bar holds the same number of possible values, and edges lie between them.
+
+    >>> bars_of(np.array([0.0, 1.0, 3.0]), 12)
+    array([-0.5,  0.5,  1.5,  2.5,  3.5])
+    """
+    values = np.unique(np.round(x, 9))
+    unit = float(np.diff(values).min()) if len(values) > 1 else 0.0
+    count = round((values[-1] - values[0]) / unit) + 1 if unit else 1
+    places = (values - values[0]) / unit if unit else values
+    if not unit or count > MOST_UNITS or np.abs(places - np.rint(places)).max() > OFF_UNIT:
+        return np.asarray(np.histogram_bin_edges(x, most))
+    together = math.ceil(count / most)
+    return np.asarray(values[0] - unit / 2 + unit * together * np.arange(math.ceil(count / together) + 1))
