@@ -101,6 +101,7 @@ _HOME = {  # the module of every public name
     for alias in node.names
 }
 _REMOVED = {
+    "compare": "give the last values of the curves of two groups to SciPy, such as to scipy.stats.ttest_rel",
     "gradient_plan": "the page 'The calculus of cmdpkit' writes such methods in ten lines each, and ck.solve is exact",
     "reload_plan": "the page 'The calculus of cmdpkit' writes it in ten lines, and ck.solve is exact",
     "published": "the rules of judgement are in reproduction/judging.py of a clone, and ck.seed_mean has the intervals",

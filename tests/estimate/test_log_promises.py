@@ -1,5 +1,7 @@
 """Promises and certificates from logs: what a log never met, or met in one half only, is not taken for impossible."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -247,6 +249,12 @@ def test_a_pareto_tail_is_named():
         rows = [(i, 0, "on", "go", 1.0, float(y), "on") for i, y in enumerate(x)]
         log = ck.from_log(rows, columns=COLUMNS, horizon=1, constraints=[ck.at_most("cost", 1.0)])
         assert any("cost has a heavy tail" in note for note in log.notes), seed
+
+
+def test_names_that_differ_only_in_case_are_noted():
+    rows = [(k, 0, ("ok", "OK")[k % 2], "go", 1.0, 0.0, "ok") for k in range(4)]
+    notes = ck.from_log(rows, columns=COLUMNS, horizon=1).notes
+    assert any(re.search(r"the states '(OK|ok)' and '(OK|ok)' differ only in upper and lower case", x) for x in notes)
 
 
 def test_the_advice_for_a_log_without_next_states_leads_out_of_the_error():

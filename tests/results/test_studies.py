@@ -212,3 +212,16 @@ def test_show_prints_what_the_study_has(many, tmp_path):
     assert refused.exit_code == 1 and "no run has the metric 'speed'" in refused.stderr
     page = CliRunner().invoke(app, ["report", str(tmp_path), "--algo", "c"])
     assert page.exit_code == 0 and "15 runs" not in page.stdout and (tmp_path / "report.html").exists()
+
+
+def test_names_that_were_removed_say_what_to_do_without_them():
+    for thing, name, told in (
+        (ck.Study, "comparison", r"Study\.comparison was removed: .*scipy\.stats"),
+        (ck.Study(()), "sweep", r"Study\.sweep was removed: study\.to_pandas\(\)"),
+        (ck, "compare", r"cmdpkit\.compare was removed: .*scipy\.stats"),
+        (ck.gym, "probe", r"cmdpkit\.gym\.probe was removed: the guide to Gymnasium"),
+    ):
+        with pytest.raises(AttributeError, match=told):
+            getattr(thing, name)
+    with pytest.raises(AttributeError, match="there is no 'nothing' here"):
+        _ = ck.gym.nothing

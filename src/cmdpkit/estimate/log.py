@@ -204,7 +204,7 @@ def notes_on(log: Log) -> list[str]:
             f"{shown(name)} is {x:g} in all {len(log.s):,} rows, so its range is unknown; a range of {high - low:g} is "
             "assumed"
         )
-    notes += _heavy_tails(log)
+    notes += _heavy_tails(log) + _names_alike("states", log.states) + _names_alike("actions", log.action_names)
     last = np.append(np.diff(log.episode) != 0, True)
     cut = int((last & (log.step + 1 < horizon) & ~log.terminal[log.s_next]).sum()) if horizon is not None else 0
     if cut:
@@ -214,6 +214,17 @@ def notes_on(log: Log) -> list[str]:
             "with what would have followed"
         )
     return notes
+
+
+def _names_alike(what: str, names: tuple[Name, ...]) -> list[str]:
+    """A note on names that differ only in upper and lower case, which may be meant as one."""
+    by_fold: dict[str, list[str]] = {}
+    for name in names:
+        if isinstance(name, str):
+            by_fold.setdefault(name.casefold(), []).append(name)
+    alike = [" and ".join(map(quoted, found)) for found in by_fold.values() if len(found) > 1]
+    return [f"the {what} {', '.join(alike)} differ only in upper and lower case; correct the log if they are the same"
+            ] if alike else []  # fmt: skip
 
 
 def _heavy_tails(

@@ -198,14 +198,22 @@ def nearest(word: str, known: Iterable[str]) -> str:
 class Renamed:
     """An attribute of earlier versions, refused with the name that replaced it."""
 
+    words = "is now called"
+
     def __init__(self, now: str) -> None:
         self.now = now
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.told = f"{owner.__name__}.{name} is now called {self.now}"
+        self.told = f"{owner.__name__}.{name} {self.words} {self.now}"
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         raise AttributeError(self.told)
+
+
+class Removed(Renamed):
+    """An attribute of earlier versions, refused with what to do without it."""
+
+    words = "was removed:"
 
 
 # -- positions of names -----------------------------------------------------------------------------------------------

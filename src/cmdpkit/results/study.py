@@ -23,6 +23,7 @@ from cmdpkit.io.models import read_model
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import Shown
+from cmdpkit.model.validate import Removed
 from cmdpkit.records.record import Run, RunRecord, Scalar
 from cmdpkit.records.store import Failure, document, load_failures, load_records, opened
 from cmdpkit.results.groups import Group, group_key, groups, remarks
@@ -59,6 +60,13 @@ class Study(Shown):
     failures: tuple[Failure, ...] = ()  # runs that did not finish
     title: str = ""  # heading of the report
     labels: Mapping[str, str] | None = None  # what algorithms and problems are called, see `with_labels`
+
+    aggregate = Removed("study.grid(metric) has the means of which aggregates are made")
+    ranks = Removed("pandas.DataFrame(study.grid(metric).data()) has the means, and its method rank their ranks")
+    comparison = Removed("give the last values of curves to SciPy, such as to scipy.stats.ttest_rel")
+    sweep = Removed("study.to_pandas() has every parameter as a column to group by")
+    to_tensorboard = Removed("the page on learning shows how progress= hands the same numbers to TensorBoard or W&B")
+    to_arrow = Removed("pyarrow.Table.from_pandas(study.to_pandas()) is the same table")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], models: Mapping[str, CMDP] | None = None) -> Study:

@@ -10,3 +10,15 @@ from cmdpkit.running.gym.env import CMDPEnv, WithCost, make_env
 from cmdpkit.running.gym.world import GymWorld
 
 __all__ = ["CMDPEnv", "GymWorld", "WithCost", "make_env"]
+
+_REMOVED = {
+    "probe": "the guide to Gymnasium finds ranges and horizons with a loop of ten lines",
+    "to_gym": "cmdp.to_gym() is the environment of a model",
+    "CostFromReward": "WithCost(env, lambda s, a, s_next, rewards: (rewards[0], rewards[1:])) splits a vector",
+    "CostFromStep": "the reference 'Learners and environments of your own' has a wrapper of four lines",
+}  # names of earlier versions, and what replaces them
+
+
+def __getattr__(name: str) -> object:
+    told = f"cmdpkit.gym.{name} was removed: {_REMOVED[name]}" if name in _REMOVED else f"there is no {name!r} here"
+    raise AttributeError(told)
