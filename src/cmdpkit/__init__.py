@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.large.policy import LargeSolution as LargeSolution
-    from cmdpkit.exact.large.solve import check as check
     from cmdpkit.exact.solution import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve

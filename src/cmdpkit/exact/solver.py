@@ -161,7 +161,8 @@ def solve(
         policy with at most N draws, which takes a few more evaluations). All other parameters but ``gap`` (1e-6
         unless given), ``threads`` and ``progress`` are not for such models
     folder : for models by functions, where policies and tables are kept, so that a solve that was killed continues
-    comm : for models by functions, a communicator of mpi4py whose ranks share the states; rank 0 gets the policy
+    comm : for models by functions, a communicator of mpi4py whose ranks share the states; rank 0 gets the
+        solution, the others None
 
     Returns
     -------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,6 @@ from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.fits import check_model
-from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import FEASIBLE
@@ -30,7 +29,6 @@ from cmdpkit.operators.steps import Threads
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cmdpkit.exact.large.policy import LargeSolution
 
 # A solution may miss its bounds by a little less than the tolerance. Where its totals become the bounds of another
 # problem, this band makes sure that the solution counts as feasible there too.
@@ -163,7 +161,7 @@ class Tradeoff(Shown):
     prices: FloatArray  # [points], the shadow price of this bound
     utilities: FloatArray  # [points, N], expected totals of the constraints' signals
     infeasible: FloatArray  # the bounds asked for that no policy meets
-    cmdp: CMDP | FunctionModel  # the model, with its own bound
+    cmdp: CMDP  # the model, with its own bound
 
     @property
     def name(self) -> str:
@@ -203,7 +201,7 @@ def _is_finite(x: object) -> bool:
 
 
 def tradeoff(
-    cmdp: CMDP | FunctionModel,
+    cmdp: CMDP,
     name: str,
     n: int = 21,
     *,
@@ -219,8 +217,7 @@ def tradeoff(
     name : of the constraint whose bound is moved
     n : how many bounds are tried
     low, high : the smallest and the largest of them, per step if the bound is. By default they go from where the bound
-        no longer changes the optimum to the strictest bound that can be met together with the others; for models by
-        functions, from what the largest reward collects to the most that any policy collects, whatever the other bounds
+        no longer changes the optimum to the strictest bound that can be met together with the others
     threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
@@ -232,9 +229,8 @@ def tradeoff(
     >>> [(round(row["bound"], 6), round(row["value"], 6)) for row in tradeoff(cmdp, "utility", 3).rows()]
     [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0)]
     """
-    if not isinstance(cmdp, FunctionModel):
-        check_model(cmdp)
-        refuse_threads(cmdp, threads)
+    check_model(cmdp)
+    refuse_threads(cmdp, threads)
     k = cmdp.constraint_index(name)
     if not is_int(n) or not 1 <= n <= MOST_POINTS:
         raise CmdpkitError(
@@ -243,23 +239,14 @@ def tradeoff(
     for what, end in (("low", low), ("high", high)):
         if end is not None and not _is_finite(end):
             raise CmdpkitError(f"{what} is {quoted(end)}, expected a finite number")
-    solve_one: Callable[[Any], Solution | LargeSolution]
-    ends: list[float]
-    if isinstance(cmdp, FunctionModel):
-        from cmdpkit.exact.large.solve import search_of
-
-        search = search_of(cmdp, threads)
-        solve_one, ends = lambda model: search.solution(model), search.ends(k)
-    else:
-        ends = [0.0, 0.0] if low is not None and high is not None else _ends(cmdp, k, threads)
-        pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
-        solve_one = lambda model: solve_in(pool, model, "auto", Watch())  # noqa: E731
+    ends = [0.0, 0.0] if low is not None and high is not None else _ends(cmdp, k, threads)
+    pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
     low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
-    met: list[tuple[float, Solution | LargeSolution]] = []
+    met: list[tuple[float, Solution]] = []
     unmet: list[float] = []
     for bound in np.linspace(low, high, n).tolist():
         try:
-            met.append((bound, solve_one(cmdp.with_bounds(**{name: bound}))))
+            met.append((bound, solve_in(pool, cmdp.with_bounds(**{name: bound}), "auto", Watch())))
         except Infeasible:
             unmet.append(bound)
     return Tradeoff(

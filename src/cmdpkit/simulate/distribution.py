@@ -222,7 +222,7 @@ def _simulated(model: FunctionModel, policy: Any, episodes: int, seed: int, step
     """Episodes of a policy of a model by functions; the part of a mixture is drawn at the start of each."""
     model.check_policy(policy)
     length, left_out = _run_length(model, policy, steps)
-    rng, form, discount = stream(seed), model.form, model.criterion.discount or 1.0
+    rng, form, discount = stream(seed), model.form(), model.criterion.discount or 1.0
     starts = np.array([form.encode(x) for x in model.start]), np.cumsum(list(model.start.values()))
     noise = tuple(part.to for part in model.noise), tuple(part.p for part in model.noise)
     played, totals = generator(rng).multinomial(episodes, policy.weights), np.zeros((model.K, episodes))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +15,8 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
-from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.source import Draws, FunctionSource, source_of
-from cmdpkit.exact.large.sweeps import Draw, Sweeps, kernels_of
+from cmdpkit.exact.large.sweeps import Draw, Sweeps
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
@@ -32,12 +29,10 @@ EXACT = 0.05  # share of the gap that errors of a policy's values may take, in u
 ROUNDED = 1 / 16  # share of a tolerance by which rounding may let one policy miss a threshold that the mixture meets
 MOST_MISSED = 0.4  # the same share if no program comes closer; the mixture itself may miss by the rest
 ROUNDS = 16  # most linear programs in a search for one policy
-UNLINKED = 6  # number of first programs that take the visits of the policy before, without their change
-MOST_LINKED = 2 * 10**6  # pairs times states up to which the change of visits is found
 SHARPER = 0.1  # from one program to the next, errors shrink to this share
 MAGNIFICATION = 1e3  # factor of the rows of a program, because HiGHS takes no tolerance below 1e-10
-FAR_ENOUGH = 1e-3  # share of discounted visits that may be left out where their changes are not computed
-MOST_PASSES = 2_000, 20_000  # most passes for discounted visits, without their changes and with them
+FAR_ENOUGH = 1e-3  # share of discounted visits that may be left out
+MOST_PASSES = 2_000  # most passes for discounted visits
 EVALUATED = 1e-9  # accuracy of `evaluate`, as a share of the largest value
 
 
@@ -53,16 +48,15 @@ class LargePart:
     stored: NDArray[Any] | None = None  # [T, S], the number A where there is a draw
     draws: Draws = field(default_factory=dict)  # by step and state
     prices: FloatArray | None = None  # [K], weights of the signals
-    folder: Folder | None = None  # of the solve, where actions that are found are kept
 
     @cached_property
     def choice(self) -> NDArray[Any]:
         """The action of each step and state, [T, S]."""
         if self.stored is not None:
             return self.stored
-        source = source_of(Sweeps(self.model), self.folder)
+        source = source_of(Sweeps(self.model))
         source.kept.append(self.prices)
-        return np.asarray(source.order("actions", len(source.kept) - 1))
+        return np.asarray(source.order("actions", 0))
 
     def drawn(self) -> tuple[IntArray, FloatArray]:
         """The decisions that draw, as rows of step, state and action [n, 3], and their probabilities [n]."""
@@ -155,72 +149,23 @@ class LargeSolution(Shown):
         """False if Ctrl-C ended the search: then policy and gap are the best that had been found."""
         return self.ended != "interrupted"
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the policy to a new folder: its numbers, one file of actions per part, and ``controller.py``.
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the policy to a .npz file, with ``space``, ``action_names``, and ``weights`` of the parts.
 
-        The module needs nothing but NumPy: ``python controller.py 3 4`` or ``controller.act((3, 4))``.
+        Part m has its actions as ``choice_m`` [T, S]; the index of a state x is ``np.ravel_multi_index(x, space)``.
+        Where it has the number of actions, it draws: ``drawn_m`` [n, 3] lists step, state and action, ``p_m`` [n] how
+        likely they are.
         """
-        path = Path(folder)
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            raise CmdpkitError(f"{quoted(str(path))} exists; give a new folder") from None
-        model, parts = self.model, self.policy.parts
-        for m, part in enumerate(parts):
-            np.save(path / f"actions-{m}.npy", part.choice)
-        about = {
-            "space": model.space,
-            "coordinates": [str(x) for x in model.coordinates],
-            "actions": [x if isinstance(x, int) else str(x) for x in model.action_names],
-            "criterion": str(model.criterion),
-            "bounds": [str(c) for c in model.constraints],
-            "value": self.value,
-            "utilities": self.utilities.tolist(),
-            "gap": self.gap,
-            "weights": self.policy.weights.tolist(),
-            "draws": [[[t, s, list(map(list, p))] for (t, s), p in part.draws.items()] for part in parts],
-        }
-        (path / "policy.json").write_text(json.dumps(about, indent=1), "utf-8")
-        (path / "controller.py").write_text(CONTROLLER, "utf-8")
+        path = Path(path)
+        if path.suffix != ".npz" or (path.exists() and not overwrite):
+            raise CmdpkitError(f"{quoted(str(path))}: expected a new file whose name ends in .npz")
+        names = [str(name) for name in self.model.action_names]
+        arrays: dict[str, Any] = {"space": self.model.space, "action_names": names, "weights": self.policy.weights}
+        for m, part in enumerate(self.policy.parts):
+            arrays[f"choice_{m}"] = part.choice
+            arrays[f"drawn_{m}"], arrays[f"p_{m}"] = part.drawn()
+        np.savez(path, **arrays)
         return path
-
-
-CONTROLLER = '''"""A policy: `python controller.py X ... [STEP]`, or `act(x, h, part)`; it needs NumPy alone."""
-
-import json
-import random
-import sys
-from pathlib import Path
-
-import numpy as np
-
-HERE = Path(__file__).parent
-ABOUT = json.loads((HERE / "policy.json").read_text("utf-8"))
-ACTIONS = [np.load(HERE / f"actions-{m}.npy", mmap_mode="r") for m in range(len(ABOUT["weights"]))]
-DRAWS = [{(t, s): p for t, s, p in part} for part in ABOUT["draws"]]
-
-
-def begin():
-    """Draw the part that is followed from now on; call it once per run."""
-    return random.choices(range(len(ACTIONS)), ABOUT["weights"])[0]
-
-
-def act(x, h=0, part=0):
-    """The name of the action in state x at step h, counted from 0."""
-    if len(x) != len(ABOUT["space"]) or not all(0 <= i < n for i, n in zip(x, ABOUT["space"])):
-        raise ValueError(f"{x!r} is no state of the space {ABOUT['space']}")
-    s = int(np.ravel_multi_index(x, ABOUT["space"]))
-    t = h if len(ACTIONS[part]) > 1 else 0
-    drawn = DRAWS[part].get((t, s))
-    a = random.choices([a for a, _ in drawn], [p for _, p in drawn])[0] if drawn else int(ACTIONS[part][t, s])
-    return ABOUT["actions"][a]
-
-
-if __name__ == "__main__":
-    given = [int(x) for x in sys.argv[1:]]
-    d = len(ABOUT["space"])
-    print(act(tuple(given[:d]), given[d] if len(given) > d else 0, begin()))
-'''
 
 
 # -- one policy with at most N draws ----------------------------------------------------------------------------------
@@ -236,10 +181,9 @@ def single(
 
         w(pi') = w(pi) + sum_s d'(s) sum_a pi'(a | s) (Q(s, a) - V(s)) ,
 
-    with the visits d' of pi', which follow from those of pi as the totals do. This is a linear program in the visits to
-    pairs, with one row for each state in which parts differ and one for each bound, and at an extreme point at most N
-    states draw. One transposed pass gives the visits of pi, and one more for each pair the change that it makes. At
-    first this change is left out. The policy found is evaluated, and the program is made again around it.
+    with the visits d' of pi', in whose place those of pi are taken. This is a linear program in the visits to pairs,
+    with one row for each state in which parts differ and one for each bound, and at an extreme point at most N states
+    draw. The policy found is evaluated, and the program is made again around it.
 
     Utilities [N] aim at thresholds ``aim``. They may miss them by a share of the ``tolerance`` [N] because of rounding,
     and by more only if all programs do. The policy's value has to be proved within ``goal`` of ``bound``.
@@ -260,9 +204,8 @@ def single(
             kept = LargePart(model, choice, draws), values, half
             if (missed <= ROUNDED).all():
                 return kept
-        linked = i >= UNLINKED and len(pairs) * max(len(pairs), model.S) <= MOST_LINKED
-        visits, links = _visits(model, choice, draws, pairs, linked=linked)
-        found = _program(of, visits, links, gains * signs / units, (aim - own[1:] + 2 * half[1:]) / units[1:])
+        visits = _visits(source.sweeps, choice, draws, pairs)
+        found = _program(of, visits, gains * signs / units, (aim - own[1:] + 2 * half[1:]) / units[1:])
         if found is None:
             return kept
         choice, draws = _rounded(choice, pairs, of, found, model.A)
@@ -272,16 +215,16 @@ def single(
     return kept
 
 
-def _program(of: IntArray, visits: FloatArray, links: Any, gains: FloatArray, short: FloatArray) -> FloatArray | None:
+def _program(of: IntArray, visits: FloatArray, gains: FloatArray, short: FloatArray) -> FloatArray | None:
     """Visits to the pairs at an extreme point: the largest reward that makes up for what is short [N], if possible.
 
-    ``visits`` and ``links`` are those of `_visits`, ``gains`` [n, 1 + N] what a visit to a pair gains.
+    ``visits`` [n] are those of `_visits`, ``gains`` [n, 1 + N] what a visit to a pair gains.
     """
     n, N, first = len(of), len(short), np.diff(of, prepend=-1) > 0
     rows = int(first.sum())
     flow = sparse.csc_array((np.ones(n), (of, np.arange(n))), shape=(rows, n))
     left = np.append(np.zeros(rows), np.ones(N))[:, None]  # what stays short of every bound
-    matrix = sparse.csc_array(sparse.hstack((sparse.vstack((flow - links[first], gains[:, 1:].T)), left)))
+    matrix = sparse.csc_array(sparse.hstack((sparse.vstack((flow, gains[:, 1:].T)), left)))
     low = np.append(visits[first], short) * MAGNIFICATION
     high = np.append(low[:rows], np.full(N, INFINITY))
     entries = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data * MAGNIFICATION
@@ -317,47 +260,25 @@ def _rounded(
     return made, draws
 
 
-def _visits(
-    model: FunctionModel, choice: NDArray[Any], draws: Draws, pairs: IntArray, *, linked: bool
-) -> tuple[FloatArray, Any]:
-    """Expected discounted visits [n] of a policy to the state of each pair, and how each visit to a pair changes them.
-
-    The latter is a sparse matrix [n, n]; after a visit to the pair of a column, the policy is followed. It has zeros
-    only unless ``linked``.
-    """
-    carry, carry_one = kernels_of(model.form).carry
-    stationary, discount = not model.criterion.has_horizon, model.criterion.discount or 1.0
-
-    def moved(h: int, d: FloatArray, taken: Sequence[tuple[int, float]] | None = None, at: int = -1) -> FloatArray:
-        """One step on, by the policy or, in one state, by other actions with these masses."""
-        t, then = 0 if stationary else h, np.zeros(model.S)
-        carry(d, choice[t], then)
+def _visits(sweeps: Sweeps, choice: NDArray[Any], draws: Draws, pairs: IntArray) -> FloatArray:
+    """Expected discounted visits [n] of a policy to the state of each pair, by one transposed pass."""
+    model, found, d, weight = sweeps.model, np.zeros(len(pairs)), np.zeros(sweeps.model.S), 1.0
+    for x, p in model.start.items():
+        d[model.state_index(x)] = p
+    for h in range(model.criterion.horizon or MOST_PASSES):
+        if weight <= FAR_ENOUGH:
+            break
+        t, then = h if model.criterion.has_horizon else 0, np.zeros(model.S)
+        here = pairs[:, 0] == t
+        found[here] += weight * d[pairs[here, 1]]
+        sweeps.kernels.carry(d, choice[t], then)
         for (step, s), options in draws.items():
             for a, p in options if step == t else ():
-                carry_one(s, a, p * d[s], then)
-        for a, p in taken or ():
-            carry_one(at, a, p, then)
+                for y, q in sweeps.leads(s, a):
+                    then[y] += q * (p * d[s])
         for i, part in enumerate(model.noise):
             shape = math.prod(model.space[:i]), model.space[i], math.prod(model.space[i + 1 :])
             blocks = then.reshape(shape).swapaxes(0, 1)
             then = (part.matrix.T @ blocks.reshape(shape[1], -1)).reshape(blocks.shape).swapaxes(0, 1).reshape(-1)
-        return then
-
-    def total(h: int, d: FloatArray, weight: float) -> FloatArray:
-        found, least = np.zeros(len(pairs)), (NEGLIGIBLE if linked else FAR_ENOUGH) * float(np.abs(d).sum())
-        while weight * np.abs(d).sum() > least and h < (MOST_PASSES[linked] if stationary else len(choice)):
-            here = np.full(len(pairs), True) if stationary else pairs[:, 0] == h
-            found[here] += weight * d[pairs[here, 1]]
-            d, weight, h = moved(h, d), weight * discount, h + 1
-        return found
-
-    start = np.zeros(model.S)
-    for x, p in model.start.items():
-        start[model.state_index(x)] = p
-    visits, links = total(0, start, 1.0), []
-    for t, s, a in pairs.tolist() if linked else ():
-        own = draws.get((t, s)) or ((int(choice[t, s]), 1.0),)
-        change = moved(t, np.zeros(model.S), [(a, 1.0), *((b, -p) for b, p in own)], s)
-        links.append(total(t + 1, change, discount))
-    shape = len(pairs), len(pairs)
-    return visits, sparse.csr_array(np.transpose(links) if linked else shape)
+        d, weight = then, weight * (model.criterion.discount or 1.0)
+    return found
