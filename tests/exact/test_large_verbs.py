@@ -151,7 +151,7 @@ def test_an_interrupt_while_one_policy_is_made_leaves_the_mixture(stock, monkeyp
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cmdpkit.exact.large.solve.single", interrupt)
+    monkeypatch.setattr("cmdpkit.exact.large.single", interrupt)
     found, best = ck.solve(stock, policy="one"), ck.solve(stock)
     assert not found.complete
     assert found.value == pytest.approx(best.value, rel=1e-6)

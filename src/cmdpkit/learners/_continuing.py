@@ -17,9 +17,9 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, proven_model
 from cmdpkit.estimate.counts import count_move, count_step, new_counts, with_room
 from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.stationary import Stationary
 from cmdpkit.exact.stationary.plans import plans_of
 from cmdpkit.exact.stationary.problem import whole_policy
-from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER

@@ -11,10 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.errors import remedy
-from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, least_sigma
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, TotalRange, least_sigma
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name

@@ -10,10 +10,10 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cmdpkit.exact.diagnosis import TotalRange
 from cmdpkit.exact.large.policy import LargeSolution
 from cmdpkit.exact.solution import StationarySolution
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import TotalRange
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.policy import Decision, Mixture, Policy

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cmdpkit.exact.tradeoff import Tradeoff
+from cmdpkit.exact.diagnosis import Tradeoff
 from cmdpkit.model.showing import line_width
 from cmdpkit.results.tables import EMPTY_LINE, QUIET, Column, Table, TerminalTable, each, numbers
 from cmdpkit.results.wording import bounded, label, number

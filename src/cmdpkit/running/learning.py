@@ -295,7 +295,7 @@ def _parts(algorithms: Sequence[str]) -> Iterator[tuple[str, Callable[[], object
 
 
 def _solved(model: str) -> None:
-    from cmdpkit.exact.tradeoff import tradeoff  # nothing else here needs these two
+    from cmdpkit.exact.diagnosis import tradeoff  # nothing else here needs these two
     from cmdpkit.simulate.distribution import simulate_policy
 
     cmdp = load(model)

@@ -6,7 +6,7 @@ discounted totals times 1 - discount.
 
 The meter evaluates no policy. With the optimum v*, the prices lam and relative values h of the model, every action has
 a gap: gap(s, a) = v* + h(s) - r - lam . (g - rho) - sum P h, which is at least 0, and 0 for what the optimum does (see
-`cmdpkit.exact.stationary.actions`). Along every run of T steps
+`cmdpkit.exact.stationary`). Along every run of T steps
 
     T v* - sum r_t = sum gap(s_t, a_t) - lam . sum (rho - g_t) + h(s_T) - h(s_0) + noise of mean 0,
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
+from cmdpkit.exact.diagnosis import Tradeoff
 from cmdpkit.exact.solution import Solution
-from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model import showing
 from cmdpkit.model.policy import Policy
 from cmdpkit.operators.policies import TimeCourse

@@ -15,9 +15,9 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.estimate.from_log import Estimate
 from cmdpkit.exact.comparison import PolicyComparison
+from cmdpkit.exact.diagnosis import Tradeoff
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution, solve
-from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import Policy

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.diagnosis import tradeoff
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.records.record import RunRecord

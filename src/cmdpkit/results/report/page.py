@@ -16,7 +16,7 @@ import numpy as np
 
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.tradeoff import Tradeoff
+from cmdpkit.exact.diagnosis import Tradeoff
 from cmdpkit.io.formats.csv_text import cell
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
