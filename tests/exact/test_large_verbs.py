@@ -69,17 +69,12 @@ def in_arrays(model, policy):
 
 
 @pytest.mark.parametrize("name", ["stock", "queue"])
-def test_evaluate_and_simulate_agree_with_the_arrays(name, request):
+def test_evaluate_agrees_with_the_arrays(name, request):
     model = request.getfixturevalue(name)
     for how in ("mixture", "one"):
         policy = ck.solve(model, policy=how).policy
         v, w = ck.evaluate(model, policy)
         assert np.append(v, w) == pytest.approx(in_arrays(model, policy), rel=1e-8)
-        n = 20_000
-        played = ck.simulate_policy(model, policy, n, seed=5)
-        for k, totals in enumerate(played.totals.values()):  # 4.5 standard errors: wrong by chance with odds of 1e-5
-            error = totals.std() / n**0.5 + 2e-6 * np.abs(totals).max()
-            assert abs(totals.mean() - np.append(v, w)[k]) <= 4.5 * error
 
 
 def test_a_saved_policy_acts_alike(stock, tmp_path):
@@ -196,6 +191,7 @@ def test_rounding_counts_values_that_are_large_far_from_the_start(stock):
         lambda m, p: ck.diagnose(m),
         lambda m, p: ck.tradeoff(m, "served"),
         lambda m, p: ck.occupancy(m, p),
+        lambda m, p: ck.simulate_policy(m, p),
         lambda m, p: ck.time_course(m, p),
         lambda m, p: ck.exact_distribution(m, p, "served"),
         lambda m, p: ck.compare_policies(m, {"it": p}),

@@ -269,7 +269,7 @@ def test_without_a_horizon_one_board_shows_the_whole_policy():
 
 
 def test_ends_of_a_tradeoff_must_be_finite():
-    with pytest.raises(CmdpkitError, match="low is -inf, expected a finite number"):
+    with pytest.raises(CmdpkitError, match="'up': bound is -inf, expected a finite number"):
         ck.tradeoff(machine(criterion="average"), "up", 3, low=-np.inf, high=1.0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Pool, Units
 from cmdpkit.exact.solution import Infeasible, subject_to
-from cmdpkit.exact.solver import Solution, Watch, refuse_threads, solve_fully, solve_in
+from cmdpkit.exact.solver import Solution, Watch, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary import Stationary, best_from_everywhere
 from cmdpkit.model import showing
@@ -193,13 +192,6 @@ class Tradeoff(Shown):
         return [{"bound": bound, "value": value, "price": price} for bound, value, price in points]
 
 
-def _is_finite(x: object) -> bool:
-    try:
-        return not isinstance(x, (str, bytes, bool)) and math.isfinite(x)  # type: ignore[arg-type]
-    except (TypeError, OverflowError):
-        return False
-
-
 def tradeoff(
     cmdp: CMDP,
     name: str,
@@ -230,15 +222,14 @@ def tradeoff(
     [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0)]
     """
     check_model(cmdp)
-    refuse_threads(cmdp, threads)
     k = cmdp.constraint_index(name)
     if not is_int(n) or not 1 <= n <= MOST_POINTS:
         raise CmdpkitError(
             f"n is {quoted(n)}, expected a whole number of points, at least 1 and at most {MOST_POINTS:,}"
         )
-    for what, end in (("low", low), ("high", high)):
-        if end is not None and not _is_finite(end):
-            raise CmdpkitError(f"{what} is {quoted(end)}, expected a finite number")
+    for end in (low, high):
+        if end is not None:
+            cmdp.with_bounds(**{name: end})  # which refuses what is no bound
     ends = [0.0, 0.0] if low is not None and high is not None else _ends(cmdp, k, threads)
     pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
     low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
@@ -365,7 +356,6 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     (0.5, ('utility',))
     """
     check_model(cmdp)
-    refuse_threads(cmdp, threads)
     solution, infeasible = None, None
     try:
         solution = solve_fully(cmdp, threads=threads)

@@ -21,7 +21,6 @@ from cmdpkit.model.policy import Decision, Mixture, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, SHOWN_AS_ZERO
 from cmdpkit.model.transitions import BoolArray, FloatArray
-from cmdpkit.model.validate import Name
 from cmdpkit.operators.chains import relative_values
 from cmdpkit.operators.mixing import decompose
 from cmdpkit.operators.policies import evaluate, occupancy, reach
@@ -124,12 +123,6 @@ class StationarySolution(Solution):
     attained: bool = True  # False if stationary policies only come near the optimum
     notes: tuple[str, ...] = ()  # what a user should know about the answer
     one_class: OneClass | None = None  # the cost of one recurrent class, if that was asked for
-
-    @property
-    def start(self) -> dict[Name, float]:
-        """The start that the optimum is for: states and their probabilities."""
-        mu = self.cmdp.mu
-        return {self.cmdp.states[int(s)]: float(mu[s]) for s in np.flatnonzero(mu)}
 
     @property
     def value_per_step(self) -> float | None:

@@ -100,7 +100,6 @@ class Form(NamedTuple):
     A: int
     events: int
     K: int  # number of signals, 1 + N
-    factored: bool
 
 
 class FunctionModel:
@@ -388,7 +387,7 @@ def form_of(
     step = made["step"] if move is None else njit(**LOOSE)(lambda x, a, e: (move(x, a), 1.0))
     after = made.get("after") or njit(**LOOSE)(lambda y: signals)
     allowed = made.get("allowed") or njit(**LOOSE)(lambda x, a: True)
-    return Form(step, made["collect"], after, allowed, *_places(space), space, A, events, K, move is not None)
+    return Form(step, made["collect"], after, allowed, *_places(space), space, A, events, K)
 
 
 def _places(space: State) -> tuple[Any, Any, Any]:

@@ -62,7 +62,7 @@ class Inspection(NamedTuple):
 @lru_cache(maxsize=8)
 def kernels_of(form: Form) -> Kernels:
     """Compile the sweeps of a form."""
-    step, collect, after, allowed, decode, encode, _, space, A, events, K, _ = form
+    step, collect, after, allowed, decode, encode, _, space, A, events, K = form
     inner, last, d = math.prod(space[1:]), space[-1], len(space)
     sizes, strides = np.array(space), np.array([math.prod(space[i + 1 :]) for i in range(d)])
 
@@ -185,7 +185,7 @@ def kernels_of(form: Form) -> Kernels:
 @lru_cache(maxsize=8)
 def inspector_of(form: Form) -> Any:
     """Compile the inspection of all states by functions in a form."""
-    step, collect, after, allowed, decode, _, inside, _, A, events, K, _ = form
+    step, collect, after, allowed, decode, _, inside, _, A, events, K = form
 
     @njit(**LOOSE)
     def inspect(lo, hi, at, lowest, highest, size, reads, row_error):
