@@ -14,7 +14,7 @@ from cmdpkit.exact.columns import Pool, Units
 from cmdpkit.exact.solution import Infeasible, subject_to
 from cmdpkit.exact.solver import Solution, Watch, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
-from cmdpkit.exact.stationary import Stationary, best_from_everywhere
+from cmdpkit.exact.stationary import Stationary
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
@@ -330,8 +330,6 @@ class StationaryDiagnosis(Diagnosis):
     """What `diagnose` finds about a model without a horizon; `reachable` and `pairs` count states."""
 
     components: tuple[tuple[Name, ...], ...] = ()  # the maximal end components that the start can reach
-    feasible_starts: tuple[Name, ...] = ()  # single states from which each bound can be met by itself
-    starts_exact: bool = True  # with one bound these are the feasible starts; with more, no others can be feasible
 
 
 def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Threads = None) -> Diagnosis:
@@ -369,26 +367,13 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
         return Diagnosis(int(reachable(cmdp).sum()), cmdp.H * cmdp.S, *answers)
     states = source.problem.states
     parts = tuple(tuple(cmdp.states[int(s)] for s in states[members]) for members, _ in source.components)
-    starts = tuple(cmdp.states[int(s)] for s in np.flatnonzero(feasible_starts(cmdp, pool)))
-    return StationaryDiagnosis(len(states), cmdp.S, *answers, parts, starts, cmdp.N <= 1)
+    return StationaryDiagnosis(len(states), cmdp.S, *answers, parts)
 
 
 def least_sigma(solution: Solution, rows: Iterable[Separation]) -> float | None:
     """The smallest sigma above rounding; None if there is none."""
     rounding = NO_SEPARATION * max(1.0, abs(solution.value))
     return min((row.sigma for row in rows if rounding < row.sigma < np.inf), default=None)
-
-
-def feasible_starts(cmdp: CMDP, pool: Pool) -> BoolArray:
-    """[S]: single start states from which every bound can be met by itself; exact for one bound."""
-    met = np.ones(cmdp.S, dtype=bool)
-    for n in range(cmdp.N):
-        try:
-            best = best_from_everywhere(cmdp, cmdp.compact.g[n, 0])
-        except CmdpkitError:  # totals need not be finite from everywhere; no state is excluded then
-            continue
-        met &= best >= cmdp.rho[n] - 10 * pool.source.ranges.tolerance[1 + n]
-    return met
 
 
 def reachable(cmdp: CMDP) -> BoolArray:

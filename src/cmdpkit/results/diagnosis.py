@@ -18,10 +18,9 @@ from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.tolerances import DRAWN_INSIDE
 from cmdpkit.model.validate import written_name
 from cmdpkit.results import tables
-from cmdpkit.results.policy import MOST_ROWS
 from cmdpkit.results.solution import SYMBOLS, Met, constraint_table, with_symbols
 from cmdpkit.results.tables import Cell, Column, Table, TerminalTable, each, numbers, odds, whole
-from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, ranges, rounded_off, sizes
+from cmdpkit.results.wording import MOST_LISTED, counted, label, listed, number, rounded_off, sizes
 
 BAR_WIDTH = 40  # characters of a drawing
 MOST_SEPARATIONS = 12  # rows of the table of separations
@@ -202,7 +201,7 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
 
 
 def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:
-    """What a diagnosis says first: sizes, what can be reached, where one can stay forever, feasible starts."""
+    """What a diagnosis says first: sizes, what can be reached, and where one can stay forever."""
     text = Text.assemble((label(name), "bold"), f" is valid: {cmdp.criterion}, {', '.join(sizes(cmdp))}.\n")
     text.append(f"{found.reachable:,} of {found.pairs:,} states can be reached.")
     if cmdp.criterion.kind == "average":
@@ -213,20 +212,7 @@ def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text
         text.append(f"; the other {passed:,} are only passed through." if passed else ".")
         if len(found.components) > 1:
             text.append(" Where one settles decides what is earned, so the optimum may need a draw at the start.")
-    if cmdp.N and cmdp.criterion.kind != "average":
-        text.append(f"\n{_starts(cmdp, found)}")
     return text
-
-
-def _starts(cmdp: CMDP, found: StationaryDiagnosis) -> str:
-    known = set(found.feasible_starts)
-    listed = [s + 1 for s in range(cmdp.S) if cmdp.states[s] in known]
-    by_name = ", ".join(label(s) for s in found.feasible_starts[:MOST_ROWS])
-    named = by_name if len(listed) <= 12 else f"those numbered {ranges(listed)}"
-    if len(listed) == cmdp.S:
-        named = "all of them"
-    exact = "" if found.starts_exact else " (each bound by itself; together they may ask for more)"
-    return f"Single start states from which the bounds can be met{exact}: {named or 'none'}."
 
 
 def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[Separation] | None) -> dict[str, Any]:
@@ -252,14 +238,10 @@ def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[
 
 
 def _components(found: StationaryDiagnosis) -> dict[str, Any]:
-    """Where one can stay and start; of long lists of states only the beginning, and how many there are."""
-    lists = (*found.components, found.feasible_starts)
+    """Where one can stay; of long lists of states only the beginning, and how many there are."""
     cut = f"lists of states end after {MOST_LISTED:,} names; cmdpkit.diagnose(model) has all of them"
     return {
         "end_components": [listed(part) for part in found.components],
         "end_component_sizes": [len(part) for part in found.components],
-        "feasible_starts": listed(found.feasible_starts),
-        "feasible_starts_total": len(found.feasible_starts),
-        "feasible_starts_exact": found.starts_exact,
-        "left_out": cut if any(len(names) > MOST_LISTED for names in lists) else None,
+        "left_out": cut if any(len(names) > MOST_LISTED for names in found.components) else None,
     }

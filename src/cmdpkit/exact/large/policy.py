@@ -23,7 +23,6 @@ from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.user_functions import State
 from cmdpkit.model.validate import Name, is_int
-from cmdpkit.operators.steps import Threads
 
 EXACT = 0.05  # share of the gap that errors of a policy's values may take, in units
 ROUNDED = 1 / 16  # share of a tolerance by which rounding may let one policy miss a threshold that the mixture meets
@@ -92,9 +91,9 @@ class LargePolicy:
                 odds[a] = odds.get(a, 0.0) + float(weight) * p
         return [(self.model.action_names[a], p) for a, p in sorted(odds.items())]
 
-    def totals(self, model: FunctionModel, threads: Threads = None) -> tuple[FloatArray, FloatArray]:
+    def totals(self, model: FunctionModel) -> tuple[FloatArray, FloatArray]:
         """Expected totals in a model of these sizes, [1 + N] in the user's units, and the errors of each."""
-        source = source_of(Sweeps(model, threads))
+        source = source_of(Sweeps(model))
         facts, steps = source.sweeps.facts, model.criterion.steps_in_value or 1.0
         accuracy = EVALUATED * steps * np.where(facts.size > 0, facts.size, 1.0)
         none = np.zeros((0, 3), dtype=np.int64)
@@ -124,7 +123,7 @@ class LargeSolution(Shown):
     ([('order', 1.0)], True, 0.0)
     """
 
-    model: FunctionModel  # the model that was solved
+    cmdp: FunctionModel  # the model that was solved
     policy: LargePolicy  # one policy, or a mixture of at most N + 1
     value: float  # expected total reward of the policy, to within ``errors``
     utilities: FloatArray  # [N], expected totals of the constraints' signals
@@ -138,11 +137,6 @@ class LargeSolution(Shown):
     seconds: float  # how long solving took
     ended: Literal["optimal", "gap", "interrupted"] = "gap"
     notes: tuple[str, ...] = ()  # what a user should know about the answer
-
-    @property
-    def cmdp(self) -> FunctionModel:
-        """The model, as solutions of models with arrays call it."""
-        return self.model
 
     @property
     def complete(self) -> bool:
@@ -159,8 +153,8 @@ class LargeSolution(Shown):
         path = Path(path)
         if path.suffix != ".npz" or (path.exists() and not overwrite):
             raise CmdpkitError(f"{quoted(str(path))}: expected a new file whose name ends in .npz")
-        names = [str(name) for name in self.model.action_names]
-        arrays: dict[str, Any] = {"space": self.model.space, "action_names": names, "weights": self.policy.weights}
+        names = [str(name) for name in self.cmdp.action_names]
+        arrays: dict[str, Any] = {"space": self.cmdp.space, "action_names": names, "weights": self.policy.weights}
         for m, part in enumerate(self.policy.parts):
             arrays[f"choice_{m}"] = part.choice
             arrays[f"drawn_{m}"], arrays[f"p_{m}"] = part.drawn()

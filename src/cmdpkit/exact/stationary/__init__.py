@@ -4,8 +4,8 @@
 the values of a policy. `pricing` finds the best policy for one objective and evaluates policies, with bounds that hold
 whatever the rounding; `careful` does the same with proved errors where numbers of very different size meet, and has the
 choice between the two. `multichain` puts several end components together. `Stationary`, below, turns policies into
-columns, and `plans`, with `vertex`, mixtures of columns into policies. `gap_table` and `best_from_everywhere` say what
-single actions and states are worth.
+columns, and `plans`, with `vertex`, mixtures of columns into policies. `gap_table` says what single
+actions are worth.
 """
 
 from __future__ import annotations
@@ -383,15 +383,6 @@ def _coarse(X: FloatArray, kind: str, factor: float) -> SignalUnits:
     return SignalUnits(low + unit, np.where(unit > 0, unit, 1.0), none, factor)
 
 
-def _priced(cmdp: CMDP, signal: FloatArray, mu: FloatArray) -> tuple[Stationary, float]:
-    """The best policy for one signal [S, A] from the start mu [S], and its proved value in the source's units."""
-    c, criterion = cmdp.compact, cmdp.criterion
-    nothing = np.zeros((0, cmdp.S, cmdp.A))
-    model = (cmdp.rows, signal, nothing, mu, c.allowed[0], criterion.kind)
-    source = Stationary(Arrays(*model, criterion.discount or 1.0))
-    return source, source.best_policy(np.ones(1), 0.0, EXACT).bound
-
-
 def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
     """Losses [S, A] per step at the optimal prices, 0 where nothing can occur; averages need a single end component.
 
@@ -411,7 +402,10 @@ def gap_table(cmdp: CMDP, prices: FloatArray) -> FloatArray:
     c = cmdp.compact
     if cmdp.criterion.kind == "total":
         raise CmdpkitError("the criterion is 'total', which has no means per step; use a discount to learn in it")
-    source, _ = _priced(cmdp, c.r[0] + np.einsum("n,nsa->sa", prices, c.g[:, 0]), c.mu)
+    priced, none = c.r[0] + np.einsum("n,nsa->sa", prices, c.g[:, 0]), np.zeros((0, cmdp.S, cmdp.A))
+    model = (cmdp.rows, priced, none, c.mu, c.allowed[0], cmdp.criterion.kind)
+    source = Stationary(Arrays(*model, cmdp.criterion.discount or 1.0))
+    source.best_policy(np.ones(1), 0.0, EXACT)
     if isinstance(source.part, SeveralParts):
         raise CmdpkitError(
             "learning a long-run average needs a model in which every place can be left again, but in this one a run "
@@ -451,18 +445,3 @@ def _best_total(rows: ComponentRows, x: FloatArray) -> PolicyValues:
     part = part_of(rows, x[None], "total", start, endless=False, blur=0, careful=methods.careful)
     best: PolicyValues = methods.price(part, first_policy(part), np.ones(1), 0.0, EXACT)
     return best
-
-
-def best_from_everywhere(cmdp: CMDP, signal: FloatArray) -> FloatArray:
-    """[S]: the largest value of a signal [S, A] from each state, in own units, by one unconstrained solve."""
-    source, upper = _priced(cmdp, signal, np.full(cmdp.S, 1.0 / cmdp.S))
-    part, policy, states = source.part, source.now, source.problem.states
-    scaled = np.zeros(cmdp.S)
-    if isinstance(part, SeveralParts):
-        scaled[states] = policy.quotient.Y[part.index, 0]
-    elif source.kind == "average":
-        scaled[:] = upper
-    else:
-        start = part.alpha * float(part.mu @ policy.Y[:, 0])
-        scaled[states] = policy.values[0] - start + part.alpha * policy.Y[:, 0]
-    return source.scale.own(scaled)
