@@ -125,6 +125,12 @@ class StationarySolution(Solution):
     one_class: OneClass | None = None  # the cost of one recurrent class, if that was asked for
 
     @property
+    def start(self) -> dict[Name, float]:
+        """The start that the optimum is for: states and their probabilities."""
+        mu = self.cmdp.mu
+        return {self.cmdp.states[int(s)]: float(mu[s]) for s in np.flatnonzero(mu)}
+
+    @property
     def value_per_step(self) -> float | None:
         """The value per step: times 1 - discount, or the average itself; None for totals."""
         steps = self.cmdp.criterion.steps_in_value
