@@ -21,6 +21,7 @@ from cmdpkit.model.policy import Decision, Mixture, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, SHOWN_AS_ZERO
 from cmdpkit.model.transitions import BoolArray, FloatArray
+from cmdpkit.model.validate import Name
 from cmdpkit.operators.chains import relative_values
 from cmdpkit.operators.mixing import decompose
 from cmdpkit.operators.policies import evaluate, occupancy, reach
