@@ -10,9 +10,10 @@ The expectation takes one coordinate after the other: sum(w_i) operations per st
 action; the coordinates of a model of events do not move by themselves. Nothing is added up across states, so threads
 and ranks do not change a bit.
 
-A kernel takes up to `BLOCK` states of one row together, which differ in their last coordinate only. Its loops are over
-these states, one action and one event at a time: whatever the user's functions compute of the action and the other
-coordinates is then computed once, and the rest on several states at once by the processor.
+The operators of `cmdpkit.operators` take one row of transitions at a time. A kernel of this module takes up to `BLOCK`
+states together, which differ in their last coordinate only. Its loops are over these states, one action and one event
+at a time: whatever the user's functions compute of the action and the other coordinates is then computed once, and the
+rest on several states at once by the processor.
 """
 
 from __future__ import annotations
