@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
     from cmdpkit.exact.diagnosis import tradeoff as tradeoff
+    from cmdpkit.exact.large import check as check
     from cmdpkit.exact.large.policy import LargeSolution as LargeSolution
     from cmdpkit.exact.solution import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution

@@ -96,7 +96,7 @@ MADE = [  # mistakes that the constructor sees
     (lambda: ck.Part.demand("4", [0, 1], [0.5, 0.5]), "size of a Part is '4', expected a whole number"),
     (lambda: ck.Part.demand(4, [0.5, 1], [0.5, 0.5]), "to of a Part is .*expected whole numbers"),
 ]
-RUN = [  # mistakes that plain Python sees, in `arrays`
+RUN = [  # mistakes that plain Python sees, in `arrays` and the first states of `check`
     (lambda: events(lambda x, a, e: ((PLACES[x[0]],), 0.5)), f"step fails in {LAST}, event 0: IndexError.*{LINE}"),
     (lambda: events(collect=outside), f"collect fails in {LAST}: IndexError.*{LINE}. It must return"),
     (lambda: events(allowed=lambda x, a: TABLE[x[0], a] > 0), f"allowed fails in {LAST}: IndexError.*{LINE}"),
@@ -182,8 +182,10 @@ def test_every_entry_names_the_place_of_an_index_outside_of_an_array(tmp_path):
     model, well = events(collect=outside, horizon=3), events(horizon=3)
     policy = ck.solve(well).policy
     entries = [
+        lambda: ck.check(model),
         lambda: ck.solve(model, folder=tmp_path / "kept"),
         lambda: ck.evaluate(model, policy),
+        lambda: ck.learn(model, "triple-q", episodes=10, seed=0),
     ]
     for use in entries:
         with pytest.raises(ck.CmdpkitError, match=f"collect fails in {LAST}: IndexError.*{LINE}"):

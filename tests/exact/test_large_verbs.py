@@ -69,26 +69,53 @@ def in_arrays(model, policy):
 
 
 @pytest.mark.parametrize("name", ["stock", "queue"])
-def test_evaluate_agrees_with_the_arrays(name, request):
+def test_evaluate_and_simulate_agree_with_the_arrays(name, request):
     model = request.getfixturevalue(name)
     for how in ("mixture", "one"):
         policy = ck.solve(model, policy=how).policy
         v, w = ck.evaluate(model, policy)
         assert np.append(v, w) == pytest.approx(in_arrays(model, policy), rel=1e-8)
+        n = 20_000
+        played = ck.simulate_policy(model, policy, n, seed=5)
+        for k, totals in enumerate(played.totals.values()):  # 4.5 standard errors: wrong by chance with odds of 1e-5
+            error = totals.std() / n**0.5 + 2e-6 * np.abs(totals).max()
+            assert abs(totals.mean() - np.append(v, w)[k]) <= 4.5 * error
 
 
-def test_a_saved_policy_acts_alike(stock, tmp_path):
+@pytest.mark.parametrize("name", ["stock", "queue"])
+def test_a_tradeoff_is_that_of_the_arrays(name, request):
+    model = request.getfixturevalue(name)
+    bound = model.constraints[0].name
+    found = ck.tradeoff(model, bound, 5, low=-0.5, high=6.0)
+    exact = ck.tradeoff(model.arrays(), bound, 5, low=-0.5, high=6.0)
+    assert found.infeasible.tolist() == exact.infeasible.tolist() == [-0.5]
+    assert found.values == pytest.approx(exact.values, rel=2e-6)
+    ends = ck.tradeoff(model, bound, 2)
+    assert not len(ends.infeasible)
+    assert ends.bounds[0] == pytest.approx(0.0, abs=1e-4)
+    free = ck.solve(model.arrays().with_bounds(**{bound: 100.0}))
+    assert ends.bounds[1] == pytest.approx(free.utilities[0], rel=1e-3)
+
+
+def test_learning_ends_near_the_optimum_and_names_states(queue):
+    run = ck.learn(queue, "triple-q", episodes=20_000, seed=1)
+    assert run.policy.states[3] == (3,)
+    found = ck.evaluate(queue.arrays(), run.policy)
+    best, worst = ck.solve(queue).value, ck.solve(queue.with_bounds(served=0.0)).value
+    assert found.v >= best - 0.2 * (best - worst)
+    assert found.w[0] <= 5.5
+
+
+def test_a_saved_policy_acts_alike_in_a_process_of_its_own(stock, tmp_path):
     sol = ck.solve(stock, policy="one")
-    file = sol.save(tmp_path / "best.npz")
-    for path in (file, tmp_path / "best.json"):
-        with pytest.raises(ck.CmdpkitError, match=r"expected a new file whose name ends in \.npz"):
-            sol.save(path)
-    saved = np.load(file)
-    for x in np.ndindex(*saved["space"]):
-        s = np.ravel_multi_index(x, saved["space"])
-        drawn = [(n, p) for (_, i, n), p in zip(saved["drawn_0"], saved["p_0"], strict=True) if i == s]
-        found = [(saved["action_names"][n], p) for n, p in drawn or [(saved["choice_0"][0, s], 1.0)]]
-        assert found == sol.policy(x)
+    folder = sol.save(tmp_path / "best")
+    with pytest.raises(ck.CmdpkitError, match="exists"):
+        sol.save(folder)
+    about = json.loads((folder / "policy.json").read_text())
+    assert about["coordinates"] == ["pieces", "mood"]
+    certain = next(x for x in ((i, 1) for i in range(M)) if len(sol.policy(x)) == 1)
+    words = [sys.executable, str(folder / "controller.py"), *map(str, certain)]
+    assert subprocess.check_output(words, text=True).strip() == sol.policy(certain)[0][0]
 
 
 class Stop(Exception):
@@ -129,6 +156,14 @@ def test_a_solve_that_crashed_continues_to_the_same_bytes(name, request, tmp_pat
     assert sorted(x.name for x in folder.iterdir()) == kept
     with pytest.raises(ck.CmdpkitError, match="begun with another model;"):
         ck.solve(model.with_bounds(**{model.constraints[0].name: 3.0}), folder=folder)
+
+
+def test_actions_of_a_horizon_are_mapped_from_the_folder(queue, tmp_path):
+    parts = ck.solve(queue, folder=tmp_path / "kept").policy.parts
+    for part, plain in zip(parts, ck.solve(queue).policy.parts, strict=True):
+        assert isinstance(part.choice.base, np.memmap)
+        assert np.array_equal(part.choice, plain.choice)
+    assert len(list((tmp_path / "kept").glob("actions-*.bin"))) == len(parts)
 
 
 def test_after_an_interrupt_the_best_so_far_is_returned(stock):
@@ -189,9 +224,7 @@ def test_rounding_counts_values_that_are_large_far_from_the_start(stock):
     "use",
     [
         lambda m, p: ck.diagnose(m),
-        lambda m, p: ck.tradeoff(m, "served"),
         lambda m, p: ck.occupancy(m, p),
-        lambda m, p: ck.simulate_policy(m, p),
         lambda m, p: ck.time_course(m, p),
         lambda m, p: ck.exact_distribution(m, p, "served"),
         lambda m, p: ck.compare_policies(m, {"it": p}),
@@ -250,14 +283,16 @@ def command(folder, *words, ranks=0):
 @pytest.mark.long
 def test_ranks_and_threads_give_the_same_bytes(tmp_path):
     pytest.importorskip("mpi4py")
-    alone = command(tmp_path, "--threads", "1", "--save-policy", "c0.npz")
-    assert command(tmp_path, "--threads", "2", "--save-policy", "c1.npz") == alone
+    alone = command(tmp_path, "--threads", "1", "--controller", "c0")
+    assert command(tmp_path, "--threads", "2", "--controller", "c1") == alone
     for ranks in (2, 3):
-        assert command(tmp_path, "--ranks", "--save-policy", f"c{ranks}.npz", ranks=ranks) == alone
-    one = command(tmp_path, "--one-policy", "--save-policy", "o0.npz")
-    assert command(tmp_path, "--one-policy", "--ranks", "--save-policy", "o2.npz", ranks=2) == one
-    for name, other in [("o0", "o2"), ("c0", "c1"), ("c0", "c2"), ("c0", "c3")]:
-        assert (tmp_path / f"{name}.npz").read_bytes() == (tmp_path / f"{other}.npz").read_bytes()
+        assert command(tmp_path, "--ranks", "--controller", f"c{ranks}", ranks=ranks) == alone
+    one = command(tmp_path, "--one-policy", "--controller", "o0")
+    assert command(tmp_path, "--one-policy", "--ranks", "--controller", "o2", ranks=2) == one
+    assert (tmp_path / "o2" / "actions-0.npy").read_bytes() == (tmp_path / "o0" / "actions-0.npy").read_bytes()
+    files = sorted((tmp_path / "c0").glob("*.npy"))
+    for other in ("c1", "c2", "c3"):
+        assert [x.read_bytes() for x in files] == [(tmp_path / other / x.name).read_bytes() for x in files]
 
 
 def test_the_command_takes_a_python_file_and_continues_in_a_folder(tmp_path):

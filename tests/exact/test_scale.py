@@ -191,6 +191,16 @@ def test_a_gap_that_is_none_is_refused(gap):
         ck.solve(sparse(5, 2, 3, 2, 1), gap=gap)
 
 
+def test_options_for_models_with_a_horizon_are_refused_without_one():
+    cmdp = ck.load("power-queue:discount=0.95")
+    with pytest.raises(ck.CmdpkitError, match="threads is 2, which is for models with a horizon"):
+        ck.solve(cmdp, threads=2)
+    with pytest.raises(ck.CmdpkitError, match="threads is 2, which is for models with a horizon"):
+        ck.diagnose(cmdp, threads=2)
+    with pytest.raises(ck.CmdpkitError, match="threads is 2, which is for models with a horizon"):
+        ck.tradeoff(cmdp, cmdp.constraints[0].name, threads=2)
+
+
 def test_progress_is_a_line_that_is_rewritten_on_a_terminal_and_removed_at_the_end(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -5,6 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit import learners
+from cmdpkit.io.loading import build
 from cmdpkit.running.active import checkpoints
 from cmdpkit.running.learning import learn
 from cmdpkit.running.worlds import ModelWorld
@@ -145,6 +146,31 @@ def test_bad_requests_are_named(change, message):
     asked = {"env": "paper/synthetic", "algo": "triple-q", "episodes": 10} | change
     with pytest.raises(ValueError, match=message):
         learn(asked.pop("env"), asked.pop("algo"), **asked)
+
+
+BY_FUNCTIONS = """
+import cmdpkit as ck
+
+def step(x, a, e):
+    return (1 - x[0],), 1.0
+
+def earned(x, a):
+    return 1.0 * a, 1.0 * a
+
+def make():
+    return ck.EventModel((2,), 2, 1, step, earned, constraints=[ck.at_most("work", 3)], start=(0,), horizon=4)
+"""
+
+
+def test_a_model_by_functions_keeps_its_own_constraints_also_if_it_is_named(tmp_path, monkeypatch):
+    """By name they were once ignored, and the run was judged by other bounds than those asked for."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "by_functions.py").write_text(BY_FUNCTIONS)
+    for env in ("by_functions:make", build("by_functions:make")):
+        with pytest.raises(ck.CmdpkitError, match="a model has its own constraints; change its bounds with bounds="):
+            learn(env, "triple-q", episodes=10, constraints=[ck.at_most("work", 1)])
+        run = learn(env, "triple-q", episodes=10, bounds={"work": 1})
+        assert [c.bound for c in run.constraints] == [1.0]
 
 
 def test_figures_are_in_the_users_units_whatever_the_scale():

@@ -83,7 +83,7 @@ def check(
     "solve model.toml --save-policy best.csv",
     "solve queue --simple 1%",
     "solve two-rooms --one-class --bridge 0.01",
-    "solve mymodel.py --folder solved --save-policy best.npz",
+    "solve mymodel.py --folder solved --controller best",
 )
 def solve(
     model: Model,
@@ -118,6 +118,10 @@ def solve(
     one_policy: Annotated[
         bool, Option("--one-policy", help="Models by functions: one policy with few random decisions, not a mixture.")
     ] = False,
+    controller: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="Models by functions: write the policy to a new folder, with a program that acts."),
+    ] = None,
     ranks: Annotated[
         bool, Option("--ranks", help="Models by functions: share the states among the ranks of mpiexec.")
     ] = False,
@@ -145,6 +149,7 @@ def solve(
     """
     changed, share = shared.bounds_of(bound), shared.share_of(simple)
     shared.refuse_existing(save_policy, force)
+    shared.refuse_existing(controller, False)
     comm = shared.all_ranks() if ranks else None
     with Busy(f"solve {model}", quiet=comm is not None and comm.rank > 0) as sign:
         import cmdpkit as ck  # the first line is shown before anything heavy is imported
@@ -157,10 +162,10 @@ def solve(
         others: dict[str, Any]
         if by_functions:
             kind, others = "by functions", {"--method": method != "auto", "--bridge": bridge, "--one-class": one_class}
-            others |= {"--simple": simple}
-            others["--save-policy other than .npz"] = save_policy is not None and save_policy.suffix != ".npz"
+            others |= {"--save-policy (write a --controller)": save_policy, "--simple": simple}
         else:
             kind, others = "with arrays", {"--folder": folder, "--one-policy": one_policy, "--ranks": ranks}
+            others |= {"--controller (export makes one of a policy)": controller}
         for option, value in others.items():
             if value:
                 raise BadParameter(f"{option} is not for models {kind}")
@@ -183,9 +188,9 @@ def solve(
             found = ck.simplify(found, share)
     if comm is not None and comm.rank > 0:
         return
-    if save_policy is not None and by_functions:
-        found.save(save_policy, overwrite=force)
-    elif save_policy is not None:
+    if controller is not None:
+        found.save(controller)
+    if save_policy is not None:
         ck.write_policy(found, save_policy, overwrite=force)
     shared.answer(
         as_json,
@@ -223,7 +228,7 @@ def tradeoff(
         import cmdpkit as ck
         from cmdpkit.results import tradeoff as show
 
-        cmdp = _loaded(model, renormalise, discount, average)
+        cmdp = _loaded(model, renormalise, discount, average, functions=True)
         found = ck.tradeoff(cmdp, name, points, low=low, high=high, threads=threads)
     if plot is not None:
         from cmdpkit.results.figures.style import save

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -12,13 +12,14 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Pool, Units
 from cmdpkit.exact.solution import Infeasible, subject_to
-from cmdpkit.exact.solver import Solution, Watch, solve_fully, solve_in
+from cmdpkit.exact.solver import Solution, Watch, refuse_threads, solve_fully, solve_in
 from cmdpkit.exact.sources import columns_of
 from cmdpkit.exact.stationary import Stationary
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, Sense, at_least
 from cmdpkit.model.fits import check_model
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import FEASIBLE, NEGLIGIBLE, NO_SEPARATION
@@ -28,6 +29,8 @@ from cmdpkit.operators.steps import Threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from cmdpkit.exact.large.policy import LargeSolution
 
 # A solution may miss its bounds by a little less than the tolerance. Where its totals become the bounds of another
 # problem, this band makes sure that the solution counts as feasible there too.
@@ -160,7 +163,7 @@ class Tradeoff(Shown):
     prices: FloatArray  # [points], the shadow price of this bound
     utilities: FloatArray  # [points, N], expected totals of the constraints' signals
     infeasible: FloatArray  # the bounds asked for that no policy meets
-    cmdp: CMDP  # the model, with its own bound
+    cmdp: CMDP | FunctionModel  # the model, with its own bound
 
     @property
     def name(self) -> str:
@@ -193,7 +196,7 @@ class Tradeoff(Shown):
 
 
 def tradeoff(
-    cmdp: CMDP,
+    cmdp: CMDP | FunctionModel,
     name: str,
     n: int = 21,
     *,
@@ -209,7 +212,8 @@ def tradeoff(
     name : of the constraint whose bound is moved
     n : how many bounds are tried
     low, high : the smallest and the largest of them, per step if the bound is. By default they go from where the bound
-        no longer changes the optimum to the strictest bound that can be met together with the others
+        no longer changes the optimum to the strictest bound that can be met together with the others; for models by
+        functions, from what the largest reward collects to the most that any policy collects, whatever the other bounds
     threads : how many threads to use for large models with a horizon; all cores unless given
 
     Returns
@@ -221,7 +225,9 @@ def tradeoff(
     >>> [(round(row["bound"], 6), round(row["value"], 6)) for row in tradeoff(cmdp, "utility", 3).rows()]
     [(0.0, 2.0), (1.0, 1.0), (2.0, 0.0)]
     """
-    check_model(cmdp)
+    if not isinstance(cmdp, FunctionModel):
+        check_model(cmdp)
+        refuse_threads(cmdp, threads)
     k = cmdp.constraint_index(name)
     if not is_int(n) or not 1 <= n <= MOST_POINTS:
         raise CmdpkitError(
@@ -230,14 +236,23 @@ def tradeoff(
     for end in (low, high):
         if end is not None:
             cmdp.with_bounds(**{name: end})  # which refuses what is no bound
-    ends = [0.0, 0.0] if low is not None and high is not None else _ends(cmdp, k, threads)
-    pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
+    solve_one: Callable[[Any], Solution | LargeSolution]
+    ends: list[float]
+    if isinstance(cmdp, FunctionModel):
+        from cmdpkit.exact.large import search_of
+
+        search = search_of(cmdp, threads)
+        solve_one, ends = lambda model: search.solution(model), search.ends(k)
+    else:
+        ends = [0.0, 0.0] if low is not None and high is not None else _ends(cmdp, k, threads)
+        pool = columns_of(cmdp, CURVE_END_BAND, threads=threads)
+        solve_one = lambda model: solve_in(pool, model, "auto", Watch())  # noqa: E731
     low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
-    met: list[tuple[float, Solution]] = []
+    met: list[tuple[float, Solution | LargeSolution]] = []
     unmet: list[float] = []
     for bound in np.linspace(low, high, n).tolist():
         try:
-            met.append((bound, solve_in(pool, cmdp.with_bounds(**{name: bound}), "auto", Watch())))
+            met.append((bound, solve_one(cmdp.with_bounds(**{name: bound}))))
         except Infeasible:
             unmet.append(bound)
     return Tradeoff(
@@ -354,6 +369,7 @@ def diagnose(cmdp: CMDP, *, separation: bool | int = MOST_SEPARATED, threads: Th
     (0.5, ('utility',))
     """
     check_model(cmdp)
+    refuse_threads(cmdp, threads)
     solution, infeasible = None, None
     try:
         solution = solve_fully(cmdp, threads=threads)

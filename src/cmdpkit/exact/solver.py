@@ -160,8 +160,7 @@ def solve(
         policy with at most N draws, which takes a few more evaluations). All other parameters but ``gap`` (1e-6
         unless given), ``threads`` and ``progress`` are not for such models
     folder : for models by functions, where policies and tables are kept, so that a solve that was killed continues
-    comm : for models by functions, a communicator of mpi4py whose ranks share the states; rank 0 gets the
-        solution, the others None
+    comm : for models by functions, a communicator of mpi4py whose ranks share the states; rank 0 gets the policy
 
     Returns
     -------
@@ -186,6 +185,7 @@ def solve(
     if policy != "mixture" or folder is not None or comm is not None:
         raise CmdpkitError("policy, folder and comm are for models by functions (EventModel, FactoredModel)")
     watch = Watch(gap, progress)
+    refuse_threads(cmdp, threads)
     for name, given in (("bridge", bridge), ("one_class", one_class or None)):
         if given is not None and cmdp.criterion.kind != "average":
             what = "the model has a horizon" if cmdp.criterion.has_horizon else f"the criterion is {cmdp.criterion}"
@@ -208,6 +208,12 @@ def solve(
         raise KeyboardInterrupt("no policy that meets all bounds had been found yet") from None
     finally:
         watch.close()
+
+
+def refuse_threads(cmdp: CMDP, threads: Threads) -> None:
+    """Threads are only for models with a horizon: an error if they are given for another."""
+    if threads is not None and not cmdp.criterion.has_horizon:
+        raise CmdpkitError(f"threads is {threads!r}, which is for models with a horizon; leave it out for this model")
 
 
 def solve_fully(

@@ -39,7 +39,7 @@ def load(source: str | os.PathLike[str], /, *, renormalise: bool = False, mmap: 
         raise CmdpkitError(
             f"{os.fspath(source)!r} makes a {type(made).__name__}, not a CMDP: there is no model to solve or check. "
             "`cmdpkit learn`, `cmdpkit bench` and cmdpkit.learn can learn in a Gymnasium environment; `cmdpkit solve` "
-            "takes a model by functions, and its arrays() is a CMDP"
+            "and `cmdpkit tradeoff` take a model by functions, and its arrays() is a CMDP"
         )
     return made
 

@@ -27,6 +27,7 @@ from cmdpkit.learners import resolve
 from cmdpkit.model import compiled
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.records.code import code_digest
 from cmdpkit.records.record import Run, RunRecord, Scalar
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def learn(
-    env: CMDP | World | str | Any,
+    env: CMDP | FunctionModel | World | str | Any,
     algo: str | type,
     *,
     episodes: int | None = None,
@@ -63,7 +64,8 @@ def learn(
 
     Parameters
     ----------
-    env : a CMDP, a name or file that `cmdpkit.load` knows, a Gymnasium environment, or "package.module:function" for a
+    env : a CMDP, a model by functions with a horizon (simulated without measuring regret), a name or file that
+        `cmdpkit.load` knows, a Gymnasium environment, or "package.module:function" for a
         function of your own that makes one of these
     algo : a name that `cmdpkit algos` lists, a class of your own, or its name, "package.module:Class"
     episodes, seed : length of the run, and the seed of all its random numbers

@@ -23,6 +23,7 @@ from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
 from cmdpkit.model.fits import check_fits
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Decision, Policy
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import chain_of, long_run_shares
@@ -241,18 +242,20 @@ def world_of(
     ("package.module:function"), a `GymRecipe`, or a world. The other parameters are those of `cmdpkit.learn`.
     """
     made, changed = build(env, renormalise=renormalise) if isinstance(env, str) else env, dict(bounds or {})
-    if constraints is not None and isinstance(made, CMDP):
+    if constraints is not None and isinstance(made, CMDP | FunctionModel):
         raise CmdpkitError("a model has its own constraints; change its bounds with bounds={...} instead")
     if isinstance(made, CMDP):
         return model_world(made.with_bounds(**changed), env if isinstance(env, str) else "model", noise, changed)
     if noise != "none":
         raise CmdpkitError(f"noise is {noise!r}, but only a CMDP can be simulated with noise")
     from cmdpkit.running.gym import GymWorld
-    from cmdpkit.running.gym.world import GymRecipe
+    from cmdpkit.running.gym.world import GymRecipe, function_world
 
     if isinstance(env, str):
         limits = None if constraints is None else tuple(constraints)
         return GymRecipe(env, constraints=limits, bounds=tuple(changed.items())).make(made)
+    if isinstance(env, FunctionModel):
+        return function_world(env.with_bounds(**changed))
     if bounds:
         raise CmdpkitError("bounds are for models and their names; give an environment's bounds in its constraints")
     if not isinstance(env, World | GymRecipe):

@@ -1,7 +1,7 @@
 """Models by functions, solved by the same column generation: nothing of the size of a transition table is stored.
 
-A model of `cmdpkit.model.functions` enters `solve_large`, below, and a `LargeSolution` leaves. In the order of the
-imports:
+A model of `cmdpkit.model.functions` enters `solve_large`, below, and a `LargeSolution` leaves; `check` looks at some
+states only. In the order of the imports:
 
     storage   states divided among processes (MPI), and what is kept of a solve on disk, so that it continues
     sweeps    improvement, evaluation and inspection of all states, compiled for the user's functions
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,14 @@ from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import MORE_EXACT, Columns, Optimum, Parts
 from cmdpkit.exact.large.policy import LargePart, LargePolicy, LargeSolution, single
 from cmdpkit.exact.large.source import source_of
-from cmdpkit.exact.large.storage import Folder
-from cmdpkit.exact.large.sweeps import Sweeps
+from cmdpkit.exact.large.storage import Folder, safely
+from cmdpkit.exact.large.sweeps import Sweeps, inspected
 from cmdpkit.exact.solution import MIN_CLASH_MULTIPLIER, Infeasible
 from cmdpkit.exact.solver import MIN_BINDING_SHARE, Report, Watch
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
-from cmdpkit.model.user_functions import outcomes
+from cmdpkit.model.user_functions import outcomes, wrong_in
 from cmdpkit.operators.steps import Threads
 
 GAP = 1e-6  # relative, unless another is asked for
@@ -38,24 +38,39 @@ LEFT = 0.4  # share of the gap at which the mixture is good enough to make one p
 SHARPER = 0.01  # how much more exact values become where they are too rough to go on
 ATTEMPTS = 15  # times that this happens at most
 LOOKED_AT = 200  # states whose outcomes tell models apart
+PLAIN = 100  # states that `check` also looks at with the functions as plain Python
 SMALL_VALUE = 1e-3  # of the reward's unit: the gap is relative to at least this
 
 
 class FunctionSearch:
-    """Column generation for one model."""
+    """Column generation for one model; serves any bounds."""
 
-    def __init__(self, sweeps: Sweeps, watch: Watch, folder: str | os.PathLike[str] | None) -> None:
+    def __init__(self, sweeps: Sweeps, watch: Watch, folder: str | os.PathLike[str] | None = None) -> None:
         self.model, self.watch = sweeps.model, watch
         made = {"version": __version__, "model": digest_of(sweeps), "gap": watch.gap} if folder else {}
         self.source = source_of(sweeps, Folder(folder, sweeps.ranks, sweeps.model.S, made), watch.pulse)
+
+    def begin(self) -> None:
+        """Find the first columns."""
+        self.source.begin()
+        self.pool = Columns(self.source, max_unexplained_gap=FEASIBLE)
+
+    def ends(self, k: int) -> list[float]:
+        """The total of signal k where the reward is the largest, and its own best, in the bound's unit; sorted."""
+        c, found = self.model.constraints[k], list[float]()
+        self.source.gap = 0.0
+        for signal in (0, 1 + k):
+            values, half = self.pool.price(np.eye(1, self.model.K, signal)[0], self.watch.gap)[1].plan
+            found.append(float(values[1 + k] - c.sign * half[1 + k]) / c.scale)  # what is certainly reached
+        return sorted(found)
 
     def goal(self, value: float) -> float:
         """The gap that is asked for, scaled, for a scaled value."""
         unit = float(self.pool.units[0])
         return self.watch.gap * max(abs(value + float(self.pool.offsets[0]) / unit), SMALL_VALUE)
 
-    def optimum(self, share: float) -> Optimum:
-        """The best mixture, to a share of the gap."""
+    def optimum(self, model: FunctionModel, share: float) -> Optimum:
+        """The best mixture under a model's bounds, to a share of the gap."""
         pool, source = self.pool, self.source
 
         def enough(best: Optimum) -> bool:
@@ -64,16 +79,16 @@ class FunctionSearch:
             self.watch.enough(pool.value(best), gap * pool.units[0], source.sweeps.done)
             return gap <= share * goal
 
-        rho = self._reachable()
+        rho = self._reachable(model)
         for _ in range(ATTEMPTS):
             best = pool.maximise(rho, enough)
             if best.bound - best.value <= share * self.goal(best.value) or not self._sharpen(best.weights):
                 break
         return best
 
-    def _reachable(self) -> FloatArray:
+    def _reachable(self, model: FunctionModel) -> FloatArray:
         """The thresholds, scaled; raises if it is proved that no policy meets them."""
-        pool, model, rho = self.pool, self.model, self.pool.scaled(self.model.rho)
+        pool, rho = self.pool, self.pool.scaled(model.rho)
         for _ in range(ATTEMPTS):
             possible = pool.thresholds(rho)
             if possible is not None:
@@ -105,14 +120,13 @@ class FunctionSearch:
         self.pool.replace(columns)
         return made
 
-    def solution(self, policy: str) -> LargeSolution:
+    def solution(self, model: FunctionModel, policy: str = "mixture") -> LargeSolution:
         """The answer for the user; after Ctrl-C, from the best mixture so far."""
-        source, model, one = self.source, self.model, None
-        source.begin()
-        self.pool = pool = Columns(source, max_unexplained_gap=FEASIBLE)
+        source, pool, one = self.source, self.pool, None
+        pool.so_far = None
         units, offsets, complete, notes = pool.units, pool.offsets, True, list[str]()
         try:
-            best = self.optimum(LEFT if policy == "one" else 1.0)
+            best = self.optimum(model, LEFT if policy == "one" else 1.0)
             shared = [(share, source.refine(c, self.goal(best.value))) for share, c in pool.parts(best.weights)]
             if policy == "one" and len(shared) > 1:
                 one = self._single(best, shared)
@@ -165,7 +179,7 @@ class FunctionSearch:
         source, model = self.source, self.model
         numbers = [column.choice.number for _, column in columns]
         if lazy and source.exact and source.sweeps.ranks.comm is None:
-            parts = [LargePart(model, prices=source.kept[number]) for number in numbers]
+            parts = [LargePart(model, prices=source.kept[number], folder=source.folder) for number in numbers]
         else:
             parts = [LargePart(model, source.order("actions", number)) for number in numbers]
         shares = np.array([share for share, _ in columns])
@@ -180,34 +194,41 @@ def solve_large(
     folder: str | os.PathLike[str] | None = None,
     comm: Any = None,
     progress: Report | bool = False,
-) -> LargeSolution | None:
-    """The optimum of a model by functions, None on ranks but 0; `cmdpkit.solve` describes the parameters."""
+) -> LargeSolution:
+    """The optimum of a model by functions; `cmdpkit.solve` describes the parameters."""
     if policy not in ("mixture", "one"):
         raise CmdpkitError(f"policy is {quoted(policy)}, expected 'mixture' or 'one'")
     if policy == "one" and model.criterion.kind == "average":
         raise CmdpkitError("policy is 'one', which needs visits that end, and averages have none: leave policy out")
     watch = Watch(GAP if gap is None else gap, progress)
     try:
-        search = FunctionSearch(Sweeps(model, threads, comm), watch, folder)
-        ranks = search.source.sweeps.ranks
-        if ranks.rank > 0:
-            search.source.follow()
-            return None
-        found = search.solution(policy)
-        ranks.shared(None)
-        return found
+        with safely(folder):
+            search = FunctionSearch(Sweeps(model, threads, comm), watch, folder)
+            ranks = search.source.sweeps.ranks
+            if ranks.rank > 0:
+                search.source.follow()
+                nothing = LargePolicy(model, np.zeros(0), ())
+                own = {"model": model, "policy": nothing, "notes": ("the policy is on rank 0",)}
+                return LargeSolution(**ranks.shared() | own)
+            search.begin()
+            found = search.solution(model, policy)
+            ranks.shared(None)
+            ranks.shared(vars(found) | {"model": None, "policy": None})  # a user's functions cannot always be sent
+            return found
     except Exception as error:
         if comm is not None and comm.size > 1 and not isinstance(error, Infeasible):
             print(f"cmdpkit: rank {comm.rank} of {comm.size} failed: {error}", file=sys.stderr, flush=True)
             comm.Abort(1)
-        if folder is not None and isinstance(error, (OSError, ValueError)) and not isinstance(error, CmdpkitError):
-            raise CmdpkitError(
-                f"folder {quoted(str(folder))}: {error}. Nothing that was kept is lost: free some space or repair the "
-                "folder, and start the same solve again; it continues"
-            ) from error
         raise
     finally:
         watch.close()
+
+
+def search_of(model: FunctionModel, threads: Threads) -> FunctionSearch:
+    """A search that serves any bounds, with its first columns."""
+    search = FunctionSearch(Sweeps(model, threads), Watch(GAP))
+    search.begin()
+    return search
 
 
 def digest_of(sweeps: Sweeps) -> str:
@@ -220,3 +241,35 @@ def digest_of(sweeps: Sweeps) -> str:
     parts += [(part.to.tolist(), part.p.tolist()) for part in model.noise]
     parts.append([x.tolist() for x in sweeps.facts[:3]])
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+class Checked(NamedTuple):
+    """What `check` looked at."""
+
+    states: int  # drawn states
+    row_error: float  # how far probabilities of a row miss 1 at most
+    lowest: FloatArray  # [1 + N], the smallest reward and signals
+    highest: FloatArray  # [1 + N], the largest ones
+
+
+def check(model: FunctionModel, states: int = 10_000) -> Checked:
+    """Check drawn states of a model by functions: positions inside the space, rows that sum to 1, finite signals.
+
+    A solve checks all states before it begins; this answers at once.
+
+    >>> import cmdpkit as ck
+    >>> def step(x, a, e):
+    ...     return (x[0] + e,), 0.5
+    >>> model = ck.EventModel((4,), ["go"], 2, step, lambda x, a: (1.0,), start=(0,), discount=0.9)
+    >>> ck.check(model)
+    Traceback (most recent call last):
+        ...
+    cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads to (4,) with probability 0.5, expected ...
+    """
+    drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
+    for s in drawn[:PLAIN].tolist():
+        outcomes(model, model.state(s))
+    wrong, found, _ = inspected(model, ((s, s + 1) for s in drawn.tolist()))
+    if wrong >= 0:
+        raise wrong_in(model, wrong)
+    return Checked(len(drawn), found.row_error, found.lowest, found.highest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from scipy import sparse
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.exact.large.source import Draws, FunctionSource, source_of
+from cmdpkit.exact.large.storage import Folder, safely
 from cmdpkit.exact.large.sweeps import Draw, Sweeps
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.showing import Shown
@@ -47,15 +49,17 @@ class LargePart:
     stored: NDArray[Any] | None = None  # [T, S], the number A where there is a draw
     draws: Draws = field(default_factory=dict)  # by step and state
     prices: FloatArray | None = None  # [K], weights of the signals
+    folder: Folder | None = None  # of the solve, where actions that are found are kept
 
     @cached_property
     def choice(self) -> NDArray[Any]:
         """The action of each step and state, [T, S]."""
         if self.stored is not None:
             return self.stored
-        source = source_of(Sweeps(self.model))
+        source = source_of(Sweeps(self.model), self.folder)
         source.kept.append(self.prices)
-        return np.asarray(source.order("actions", 0))
+        with safely(source.folder.path):
+            return np.asarray(source.order("actions", len(source.kept) - 1))
 
     def drawn(self) -> tuple[IntArray, FloatArray]:
         """The decisions that draw, as rows of step, state and action [n, 3], and their probabilities [n]."""
@@ -123,7 +127,7 @@ class LargeSolution(Shown):
     ([('order', 1.0)], True, 0.0)
     """
 
-    cmdp: FunctionModel  # the model that was solved
+    model: FunctionModel  # the model that was solved
     policy: LargePolicy  # one policy, or a mixture of at most N + 1
     value: float  # expected total reward of the policy, to within ``errors``
     utilities: FloatArray  # [N], expected totals of the constraints' signals
@@ -139,27 +143,81 @@ class LargeSolution(Shown):
     notes: tuple[str, ...] = ()  # what a user should know about the answer
 
     @property
+    def cmdp(self) -> FunctionModel:
+        """The model, as solutions of models with arrays call it."""
+        return self.model
+
+    @property
     def complete(self) -> bool:
         """False if Ctrl-C ended the search: then policy and gap are the best that had been found."""
         return self.ended != "interrupted"
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the policy to a .npz file, with ``space``, ``action_names``, and ``weights`` of the parts.
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the policy to a new folder: its numbers, one file of actions per part, and ``controller.py``.
 
-        Part m has its actions as ``choice_m`` [T, S]; the index of a state x is ``np.ravel_multi_index(x, space)``.
-        Where it has the number of actions, it draws: ``drawn_m`` [n, 3] lists step, state and action, ``p_m`` [n] how
-        likely they are.
+        The module needs nothing but NumPy: ``python controller.py 3 4`` or ``controller.act((3, 4))``.
         """
-        path = Path(path)
-        if path.suffix != ".npz" or (path.exists() and not overwrite):
-            raise CmdpkitError(f"{quoted(str(path))}: expected a new file whose name ends in .npz")
-        names = [str(name) for name in self.cmdp.action_names]
-        arrays: dict[str, Any] = {"space": self.cmdp.space, "action_names": names, "weights": self.policy.weights}
-        for m, part in enumerate(self.policy.parts):
-            arrays[f"choice_{m}"] = part.choice
-            arrays[f"drawn_{m}"], arrays[f"p_{m}"] = part.drawn()
-        np.savez(path, **arrays)
+        path = Path(folder)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise CmdpkitError(f"{quoted(str(path))} exists; give a new folder") from None
+        model, parts = self.model, self.policy.parts
+        for m, part in enumerate(parts):
+            np.save(path / f"actions-{m}.npy", part.choice)
+        about = {
+            "space": model.space,
+            "coordinates": [str(x) for x in model.coordinates],
+            "actions": [x if isinstance(x, int) else str(x) for x in model.action_names],
+            "criterion": str(model.criterion),
+            "bounds": [str(c) for c in model.constraints],
+            "value": self.value,
+            "utilities": self.utilities.tolist(),
+            "gap": self.gap,
+            "weights": self.policy.weights.tolist(),
+            "draws": [[[t, s, list(map(list, p))] for (t, s), p in part.draws.items()] for part in parts],
+        }
+        (path / "policy.json").write_text(json.dumps(about, indent=1), "utf-8")
+        (path / "controller.py").write_text(CONTROLLER, "utf-8")
         return path
+
+
+CONTROLLER = '''"""A policy: `python controller.py X ... [STEP]`, or `act(x, h, part)`; it needs NumPy alone."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+ABOUT = json.loads((HERE / "policy.json").read_text("utf-8"))
+ACTIONS = [np.load(HERE / f"actions-{m}.npy", mmap_mode="r") for m in range(len(ABOUT["weights"]))]
+DRAWS = [{(t, s): p for t, s, p in part} for part in ABOUT["draws"]]
+
+
+def begin():
+    """Draw the part that is followed from now on; call it once per run."""
+    return random.choices(range(len(ACTIONS)), ABOUT["weights"])[0]
+
+
+def act(x, h=0, part=0):
+    """The name of the action in state x at step h, counted from 0."""
+    if len(x) != len(ABOUT["space"]) or not all(0 <= i < n for i, n in zip(x, ABOUT["space"])):
+        raise ValueError(f"{x!r} is no state of the space {ABOUT['space']}")
+    s = int(np.ravel_multi_index(x, ABOUT["space"]))
+    t = h if len(ACTIONS[part]) > 1 else 0
+    drawn = DRAWS[part].get((t, s))
+    a = random.choices([a for a, _ in drawn], [p for _, p in drawn])[0] if drawn else int(ACTIONS[part][t, s])
+    return ABOUT["actions"][a]
+
+
+if __name__ == "__main__":
+    given = [int(x) for x in sys.argv[1:]]
+    d = len(ABOUT["space"])
+    print(act(tuple(given[:d]), given[d] if len(given) > d else 0, begin()))
+'''
 
 
 # -- one policy with at most N draws ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ Rank 0 has the columns, and orders what all ranks do together: it names a method
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -334,15 +335,16 @@ class BackwardSource(FunctionSource):
 
     def actions(self, policy: int) -> Any:
         """All actions [H, S] of a kept policy, on rank 0: found by another pass."""
-        model, ranks = self.sweeps.model, self.sweeps.ranks
-        whole = np.empty((int(model.criterion.horizon or 1), model.S), self.sweeps.choices().dtype)
+        model, ranks, prices = self.sweeps.model, self.sweeps.ranks, self.kept[policy]
+        name = f"actions-{hashlib.sha256(prices.tobytes()).hexdigest()[:16]}.bin"
+        whole = self.folder.room(name, (int(model.criterion.horizon or 1), model.S), self.sweeps.choices().dtype)
 
         def gather(h: int, choice: Choice) -> None:
             found = ranks.gathered(choice)
             if found is not None:
                 whole[h] = found
 
-        self.backward(self.kept[policy], use=gather)
+        self.backward(prices, use=gather)
         return whole
 
     def different(self, one: int, other: int) -> int:

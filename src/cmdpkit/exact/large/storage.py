@@ -16,6 +16,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,20 @@ class Ranks:
             self.comm.Barrier()
 
 
+@contextmanager
+def safely(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Say what to do after an error of the disk, if there is a folder."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if folder is None or isinstance(error, CmdpkitError):
+            raise
+        raise CmdpkitError(
+            f"folder {quoted(str(folder))}: {error}. Nothing that was kept is lost: free some space or repair the "
+            "folder, and start the same solve again; it continues"
+        ) from error
+
+
 class Folder:
     """A folder for one solve; without a path, everything stays in memory and there is no journal."""
 
@@ -167,6 +183,15 @@ class Folder:
         """An array over the stored states, written to a file if there is a folder; see `mapped`."""
         self._write(name, stored)
         return stored if self.path is None else self.mapped(name, stored)
+
+    def room(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Zeros, on rank 0 in a file if there is a folder; they are written before the file is mapped."""
+        if self.path is None or self.ranks.rank > 0:
+            return np.zeros(shape, dtype)
+        with open(self.path / name, "wb") as file:
+            for _ in range(shape[0]):
+                file.write(np.zeros(shape[1:], dtype).data)
+        return np.memmap(self.path / name, dtype, "r+", shape=shape)
 
     def mapped(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
         """What a file has for the stored states, in an array like the one given; it takes no memory on one rank."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -216,15 +216,18 @@ def inspector_of(form: Form) -> Any:
     return inspect
 
 
-def inspected(model: FunctionModel, lo: int, hi: int) -> tuple[int, Inspection, BoolArray]:
-    """Check states lo .. hi - 1: the first wrong one or -1, what is found, and which planes are read."""
+def inspected(model: FunctionModel, states: Iterable[tuple[int, int]]) -> tuple[int, Inspection, BoolArray]:
+    """Check states lo .. hi - 1 for each pair: the first wrong one or -1, what is found, and which planes are read."""
     K, inspect, at = model.K, inspector_of(model.form(boundscheck=True)), np.zeros(1, dtype=np.int64)
     found = np.full(K, np.inf), np.full(K, -np.inf), np.zeros(K)
-    reads, row_error = np.zeros(model.space[0], dtype=bool), np.zeros(1)
-    try:
-        wrong = int(inspect(lo, hi, at, *found, reads, row_error))
-    except Exception:  # of the user's functions; what they do as plain Python tells more
-        wrong = int(at[0])
+    reads, row_error, wrong = np.zeros(model.space[0], dtype=bool), np.zeros(1), -1
+    for lo, hi in states:
+        try:
+            wrong = int(inspect(lo, hi, at, *found, reads, row_error))
+        except Exception:  # of the user's functions; what they do as plain Python tells more
+            wrong = int(at[0])
+        if wrong >= 0:
+            break
     return wrong, Inspection(*found, float(row_error[0])), reads
 
 
@@ -326,7 +329,7 @@ class Sweeps:
     def _inspected(self) -> Inspection:
         """Check all states once, and connect the ranks."""
         model, r = self.model, self.ranks
-        K, pieces = model.K, self.over(lambda lo, hi: inspected(model, lo * r.inner, hi * r.inner))
+        K, pieces = model.K, self.over(lambda lo, hi: inspected(model, [(lo * r.inner, hi * r.inner)]))
         wrong = [s for s, *_ in pieces if s >= 0]
         several = r.total(len(wrong))
         if wrong:

@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from cmdpkit import envs
 from cmdpkit.envs.gym._tables import GymTable
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.large import digest_of
+from cmdpkit.exact.large.sweeps import Sweeps
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
 from cmdpkit.model.constraints import Constraint
+from cmdpkit.model.functions import MOST_ENTRIES, FunctionModel
 from cmdpkit.model.transitions import FloatArray, Kernel
 from cmdpkit.model.validate import check_horizon
 from cmdpkit.simulate.simulator import Noise
@@ -129,6 +132,69 @@ class CMDPEnv(gymnasium.Env[Any, Any]):
         allowed = self.cmdp.compact.allowed
         mask: Mask = allowed[min(self._h, self.cmdp.H - 1) % len(allowed), self._s].astype(np.int8)
         return mask
+
+
+class FunctionEnv(gymnasium.Env[Any, Any]):
+    """A model by functions to act in: observations are indices of states, and a step earns what is expected of it.
+
+    What the environment declares is found by one pass over all states: the ranges of the signals, and which actions
+    exist. An episode is truncated after H steps.
+    """
+
+    def __init__(self, model: FunctionModel) -> None:
+        if not model.criterion.has_horizon:
+            raise CmdpkitError(
+                f"the model is judged by {model.criterion.in_words}, and models by functions are learned with a "
+                "horizon only; give one, or learn model.arrays() if it is small enough"
+            )
+        self.model, self.H = model, int(model.criterion.horizon or 0)
+        if model.S * model.A * self.H > MOST_ENTRIES:
+            raise CmdpkitError(
+                f"{model!r} has {model.S * model.A * self.H:.2g} steps, states and actions, and what is learned is a "
+                f"table of at most {MOST_ENTRIES:.2g}; merge states, or make the horizon shorter"
+            )
+        sweeps = Sweeps(model)
+        facts, form = sweeps.facts, model.form()
+        self.digest = digest_of(sweeps)
+        ranges = list(zip(facts.lowest.tolist(), facts.highest.tolist(), strict=True))
+        self.metadata = {"render_modes": [], "reward_range": ranges[0], "cost_ranges": ranges[1:]}
+        self.observation_space, self.action_space = Discrete(model.S), Discrete(model.A)
+        self.spec = EnvSpec(
+            "cmdpkit/functions-v0", entry_point=lambda **_: FunctionEnv(model), max_episode_steps=self.H
+        )
+        pairs = ((form.decode(s), a) for s in range(model.S) for a in range(model.A))
+        self.allowed = np.array([form.allowed(x, a) for x, a in pairs], dtype=bool).reshape(model.S, model.A)
+        self._h, self._s = self.H, 0  # as after the last step, so that the first call must be reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        start = list(self.model.start)[_drawn(np.array(list(self.model.start.values())), self.np_random)]
+        self._h, self._s = 0, self.model.state_index(start)
+        return self._s, self._info()
+
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take one step; an action that does not exist raises CmdpkitError."""
+        model, form, x = self.model, self.model.form(), self.model.state(self._s)
+        if self._h == self.H:
+            raise CmdpkitError("there is no episode: call reset() first")
+        if action not in self.action_space or not self.allowed[self._s, int(action)]:
+            raise CmdpkitError(f"state {x}: there is no action {action!r}; info['action_mask'] has those that exist")
+        a = int(action)
+        signals = np.array(form.collect(x, a))
+        if model.noise:
+            y = form.step(x, a, 0)[0]
+            signals += form.after(y)
+            moves = zip(model.noise, y, strict=True)
+            x = tuple(int(part.to[j, _drawn(part.p[j], self.np_random)]) for part, j in moves)
+        else:
+            outcomes = [form.step(x, a, e) for e in range(model.events)]
+            x = outcomes[_drawn(np.array([p for _, p in outcomes]), self.np_random)][0]
+        self._s, self._h = int(form.encode(x)), self._h + 1
+        return self._s, float(signals[0]), False, self._h == self.H, {**told_costs(signals[1:]), **self._info()}
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": self.allowed[self._s].astype(np.int8), "step": self._h}
 
 
 class Actions(Discrete[np.int64]):

@@ -19,11 +19,12 @@ from cmdpkit.learners.spec import is_stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint, at_least, listed
 from cmdpkit.model.fits import check_fits
+from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, Kernel
 from cmdpkit.model.validate import action_mask, index_of
 from cmdpkit.records.code import code_digest
-from cmdpkit.running.gym.env import CMDPEnv, Numbers, Range, WithCost, cost_scales, reward_scale, steps
+from cmdpkit.running.gym.env import CMDPEnv, FunctionEnv, Numbers, Range, WithCost, cost_scales, reward_scale, steps
 from cmdpkit.running.gym.episodes import EPISODES_PER_SEED, ByStep, FixedPolicy, GymPlayer, GymProblem
 from cmdpkit.running.gym.periods import PeriodRows, Periods
 from cmdpkit.running.worlds import World
@@ -251,6 +252,15 @@ class GymWorld(World):
         return model.reformulated(constraints=_over(model.H, asked))
 
 
+def function_world(model: FunctionModel) -> GymWorld:
+    """A model by functions as a world: it is simulated, and nothing is measured against its optimum."""
+    env = FunctionEnv(model)
+    world = GymWorld(env, model.constraints, allowed=env.allowed, stationary=True)
+    world.name, world.fingerprint = "model", env.digest
+    world.names = [model.state(s) for s in range(model.S)], model.action_names
+    return world
+
+
 def _over(H: int, constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     """Constraints on totals over H steps."""
     return tuple(c.over(float(H)) for c in constraints)
@@ -303,6 +313,8 @@ class GymRecipe:
             if given:
                 raise CmdpkitError(f"the function returns a GymWorld, which settles {', '.join(given)} itself")
             return built
+        if isinstance(built, FunctionModel):
+            return function_world(built.with_bounds(**dict(self.bounds)))
         if not isinstance(built, gymnasium.Env):
             if isinstance(built, CMDP):
                 raise CmdpkitError("it is a model, which has constraints and a horizon of its own: change its bounds")
