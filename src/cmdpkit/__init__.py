@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from cmdpkit.exact.comparison import compare_policies as compare_policies
     from cmdpkit.exact.comparison import explain as explain
     from cmdpkit.exact.diagnosis import diagnose as diagnose
+    from cmdpkit.exact.diagnosis import tradeoff as tradeoff
+    from cmdpkit.exact.large import check as check
     from cmdpkit.exact.large.policy import LargeSolution as LargeSolution
-    from cmdpkit.exact.large.solve import check as check
     from cmdpkit.exact.solution import Infeasible as Infeasible
     from cmdpkit.exact.solver import Solution as Solution
     from cmdpkit.exact.solver import solve as solve
-    from cmdpkit.exact.tradeoff import tradeoff as tradeoff
     from cmdpkit.experiments.execute import bench as bench
     from cmdpkit.experiments.execute import execute as execute
     from cmdpkit.experiments.experiment import Experiment as Experiment

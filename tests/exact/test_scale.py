@@ -11,8 +11,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.exact.solver import Round, Watch, solve_fully
-from cmdpkit.exact.sources import Induction
-from cmdpkit.exact.vertex import purify, read_off
+from cmdpkit.exact.sources import Induction, purify, read_off
 from cmdpkit.model.decisions import Decisions, undrawn
 from cmdpkit.model.showing import Field, StatusLines
 from cmdpkit.operators import steps as backward

@@ -8,11 +8,10 @@ from scipy import sparse
 from stationary_oracle import optimum
 
 import cmdpkit as ck
-from cmdpkit.exact.sources import Induction
+from cmdpkit.exact.sources import Induction, blend, policy_of, purify, read_off
 from cmdpkit.exact.stationary.problem import ComponentRows
 from cmdpkit.exact.stationary.vertex import Flows
 from cmdpkit.exact.stationary.vertex import vertex as stationary_vertex
-from cmdpkit.exact.vertex import blend, policy_of, purify, read_off
 from instances import tiny, with_rho
 
 pytestmark = pytest.mark.compiled

@@ -5,7 +5,7 @@ import pytest
 
 import cmdpkit as ck
 from cmdpkit.estimate.continuing import cautious_model, hopeful_model, mean_model, with_patience
-from cmdpkit.exact.stationary.actions import gap_table
+from cmdpkit.exact.stationary import gap_table
 from cmdpkit.learners import Learner, Spec, names_for
 from cmdpkit.operators.chains import stationary_occupancy, stationary_values
 from cmdpkit.records.store import difference

@@ -207,9 +207,9 @@ def test_numbers_near_the_largest_are_refused_with_their_place_or_solved_without
     ("given", "message"),
     [
         ({"n": 10**12}, "n is 1000000000000, expected a whole number of points, at least 1 and at most 1,000,000"),
-        ({"low": 10**400}, "low is 1000.*, expected a finite number"),
-        ({"high": "much"}, "high is 'much', expected a finite number"),
-        ({"high": float("nan")}, "high is nan, expected a finite number"),
+        ({"low": 10**400}, "'utility': bound is 1000.*, expected a number"),
+        ({"high": "much"}, "'utility': bound is 'much', expected a number"),
+        ({"high": float("nan")}, "'utility': bound is nan, expected a finite number"),
     ],
 )
 def test_points_and_ends_of_a_curve_are_checked(given, message):

@@ -12,8 +12,7 @@ from rich.console import Console, RenderableType
 
 import cmdpkit as ck
 from cmdpkit import envs
-from cmdpkit.exact.diagnosis import Separation, separations
-from cmdpkit.exact.tradeoff import TotalRange, Tradeoff
+from cmdpkit.exact.diagnosis import Separation, TotalRange, Tradeoff, separations
 from cmdpkit.model.cmdp import Grid
 from cmdpkit.model.constraints import Sense
 from cmdpkit.results import diagnosis as show

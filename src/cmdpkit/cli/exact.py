@@ -104,6 +104,9 @@ def solve(
         Path | None,
         Option(metavar="DIR", help="Models by functions: write the policy to a new folder, with a program that acts."),
     ] = None,
+    ranks: Annotated[
+        bool, Option("--ranks", help="Models by functions: share the states among the ranks of mpiexec.")
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -119,14 +122,16 @@ def solve(
 
     After Ctrl-C, shows the best policy found so far and how good it is proved to be, with exit code 130.
 
-    A Python file is a model, too: its variable or function "model" is one, or makes one.
+    A Python file is a model, too: its variable or function "model" is one, or makes one. A model by functions may be
+    shared among machines: mpiexec -n 4 python -m cmdpkit solve mymodel.py --ranks
 
     Ends with exit code 3 if no policy meets all bounds.
     """
     changed, share = shared.bounds_of(bound), shared.share_of(simple)
     shared.refuse_existing(save_policy, force)
     shared.refuse_existing(controller, False)
-    with Busy(f"solve {model}") as sign:
+    comm = shared.all_ranks() if ranks else None
+    with Busy(f"solve {model}", quiet=comm is not None and comm.rank > 0) as sign:
         import cmdpkit as ck  # the first line is shown before anything heavy is imported
         from cmdpkit.model.functions import FunctionModel
         from cmdpkit.results import solution as show
@@ -140,19 +145,21 @@ def solve(
             kind, others = "by functions", {"--bridge": bridge, "--one-class": one_class, "--simple": simple}
             others |= {"--save-policy (write a --controller)": save_policy}
         else:
-            kind, others = "with arrays", {"--folder": folder, "--one-policy": one_policy}
+            kind, others = "with arrays", {"--folder": folder, "--one-policy": one_policy, "--ranks": ranks}
             others |= {"--controller (export makes one of a policy)": controller}
         for option, value in others.items():
             if value:
                 raise BadParameter(f"{option} is not for models {kind}")
         report = sign.update if by_functions or cmdp.criterion.has_horizon else False
-        how = {"policy": "one" if one_policy else "mixture", "folder": folder} if by_functions else {}
+        how = {"policy": "one" if one_policy else "mixture", "folder": folder, "comm": comm} if by_functions else {}
         try:
             with shared.interruptible():
                 found: Any = ck.solve(
                     cmdp, bridge=bridge, one_class=one_class, threads=threads, gap=gap, progress=report, **how
                 )
         except ck.Infeasible as error:
+            if comm is not None and comm.rank > 0:  # rank 0 says it
+                raise typer.Exit(error.exit_code) from None
             if len(error.conflict) > 1 and not by_functions:  # a single bound: the error itself says how far
                 for line in relaxations(error):
                     error.add_note(line)
@@ -160,6 +167,8 @@ def solve(
         if share is not None:
             sign.update("simplifying")
             found = ck.simplify(found, share)
+    if comm is not None and comm.rank > 0:
+        return
     if controller is not None:
         found.save(controller)
     if save_policy is not None:

@@ -5,6 +5,7 @@ Results go to stdout, errors to stderr. Nothing heavy is imported, so that ``--h
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -223,6 +224,20 @@ Plot = Annotated[
         help="Draw a figure too (.png, .pdf or .svg).",
     ),
 ]
+
+
+def all_ranks() -> Any:
+    """The communicator of all ranks of mpiexec, after rank 0 has said which process each of them is."""
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise CmdpkitError(f"--ranks needs MPI ({error}): pip install 'cmdpkit[mpi]'") from None
+    comm = MPI.COMM_WORLD
+    places = comm.gather(f"process {os.getpid()} on {MPI.Get_processor_name()}")
+    if comm.rank == 0:
+        listed = ", ".join(f"{i} is {place}" for i, place in enumerate(places or ()))
+        typer.echo(f"{comm.size} ranks: {listed}", err=True)
+    return comm
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:

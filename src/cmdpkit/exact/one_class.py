@@ -26,9 +26,9 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import Optimum, Pool
 from cmdpkit.exact.solution import OneClass, StationarySolution
 from cmdpkit.exact.sources import columns_of
+from cmdpkit.exact.stationary import Stationary
 from cmdpkit.exact.stationary.plans import extreme_point
 from cmdpkit.exact.stationary.problem import marked
-from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Mixture, Policy
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray

@@ -28,7 +28,7 @@ from cmdpkit.operators.policies import decompose, evaluate, occupancy, reach
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cmdpkit.exact.tradeoff import Relaxation  # which itself needs `Infeasible` from here
+    from cmdpkit.exact.diagnosis import Relaxation  # which itself needs `Infeasible` from here
 
 MIN_CLASH_MULTIPLIER = 1e-9  # smaller multipliers, of a sum of 1, are due to rounding
 
@@ -178,7 +178,7 @@ class Infeasible(CmdpkitError):
         ...     print({name: round(move.bound, 6) for name, move in infeasible.relax.items()})
         {'left': 1.0, 'right': 0.5}
         """
-        from cmdpkit.exact.tradeoff import relaxations
+        from cmdpkit.exact.diagnosis import relaxations
 
         return relaxations(self.cmdp)
 

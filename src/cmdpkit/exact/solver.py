@@ -22,9 +22,8 @@ from cmdpkit.exact.columns import Found, Optimum, Pool
 from cmdpkit.exact.highs import occupancy_lp
 from cmdpkit.exact.solution import Solution as Solution
 from cmdpkit.exact.solution import StationarySolution, explain_infeasible
-from cmdpkit.exact.sources import Horizon, columns_of
-from cmdpkit.exact.stationary.sources import BRIDGE
-from cmdpkit.exact.vertex import read_off
+from cmdpkit.exact.sources import Horizon, columns_of, read_off
+from cmdpkit.exact.stationary import BRIDGE
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.compiled import COMPILE_METER
 from cmdpkit.model.fits import check_model
@@ -177,7 +176,7 @@ def solve(
     0.500000 1.500000 1.000000
     """
     if isinstance(cmdp, FunctionModel):
-        from cmdpkit.exact.large.solve import solve_large
+        from cmdpkit.exact.large import solve_large
 
         if method != "auto" or bridge is not None or one_class:
             raise CmdpkitError("method, bridge and one_class are not for models by functions; leave them out")

@@ -21,9 +21,9 @@ from cmdpkit.estimate.continuing import Model, Seen, chain_of, mean_model, prove
 from cmdpkit.estimate.counts import Counts, count_move, new_counts, start_of, with_room_for_episodes
 from cmdpkit.estimate.counts import count_step as count_signals
 from cmdpkit.exact.columns import Columns
+from cmdpkit.exact.stationary import Stationary
 from cmdpkit.exact.stationary.plans import plans_of
 from cmdpkit.exact.stationary.problem import whole_policy
-from cmdpkit.exact.stationary.sources import Stationary
 from cmdpkit.learners._note import Note
 from cmdpkit.learners.contract import Learner
 from cmdpkit.learners.params import NEVER, Returns, Spec, check_walk

@@ -29,7 +29,7 @@ from cmdpkit.model.compiled import njit, typed_for
 from cmdpkit.model.constraints import Constraint, criterion_of, listed
 from cmdpkit.model.tolerances import ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import FloatArray, IntArray
-from cmdpkit.model.user_functions import State, check_arguments, kinds_of, outcomes
+from cmdpkit.model.user_functions import State, kinds_of, outcomes
 from cmdpkit.model.validate import Name, index_of, is_int, names_of, numbers
 
 MOST_STATES = 2**62  # indices are 64-bit integers
@@ -60,10 +60,9 @@ class Part:
             j, w = np.argwhere((to < 0) | (to >= len(to)))[0]
             raise CmdpkitError(f"to[{j}, {w}] of a Part is {to[j, w]:g}, expected a place from 0 to {len(to) - 1}")
         p = numbers("p of a Part", self.p)
-        try:
-            p = np.broadcast_to(p, to.shape)
-        except ValueError:
-            raise CmdpkitError(f"p of a Part has shape {p.shape}, expected {to.shape} or {to.shape[1:]}") from None
+        if p.shape not in (to.shape, to.shape[1:]):
+            raise CmdpkitError(f"p of a Part has shape {p.shape}, expected {to.shape} or {to.shape[1:]}")
+        p = np.broadcast_to(p, to.shape)
         sums = p.sum(axis=1)
         wrong = ~((p >= 0).all(axis=1) & (np.abs(sums - 1) <= ROW_SUM_TOLERANCE))
         if wrong.any():
@@ -100,7 +99,6 @@ class Form(NamedTuple):
     A: int
     events: int
     K: int  # number of signals, 1 + N
-    factored: bool
 
 
 class FunctionModel:
@@ -134,7 +132,7 @@ class FunctionModel:
         self.action_names: Sequence[Name] = names_of("actions", range(self.A) if named is None else named, self.A)
         if all(x is None for x in judged.values()):
             raise CmdpkitError("a discount, a horizon or a criterion is missing; give one, such as discount=0.95")
-        self.criterion = criterion_of(**judged, lengths={})
+        self.judged, self.criterion = judged, criterion_of(**judged, lengths={})
         if self.criterion.kind == "total":
             raise CmdpkitError("criterion is 'total', which models by functions do not have; give a discount")
         self.constraints = tuple(c.over(self.criterion.steps_in_value) for c in listed(constraints))
@@ -154,8 +152,6 @@ class FunctionModel:
                     f"{name} is {quoted(function)}, expected a function, made by `def` or `lambda`; write one that "
                     "calls it"
                 )
-            if function is not None:
-                check_arguments(len(self.space), name, getattr(function, "py_func", function))
         self.start = self._read_start(start)
 
     def _read_start(self, start: Any) -> dict[State, float]:
@@ -172,17 +168,10 @@ class FunctionModel:
         sizes = " x ".join(map(str, self.space))
         return f"{type(self).__name__}({self.criterion}, S={sizes} = {self.S:,}, A={self.A}, N={self.N}: {bounds})"
 
-    @property
-    def form(self) -> Form:
-        """The compiled functions, made once for the same functions and sizes."""
+    def form(self, *, boundscheck: bool = False) -> Form:
+        """The compiled functions, made once; with ``boundscheck``, an index outside of an array is an error in them."""
         given = tuple(self.functions.items())
-        return form_of(given, self.space, self.A, self.events, self.K)
-
-    @property
-    def checked_form(self) -> Form:
-        """The same functions, compiled so that an index outside of an array is an error."""
-        given = tuple(self.functions.items())
-        return form_of(given, self.space, self.A, self.events, self.K, boundscheck=True)
+        return form_of(given, self.space, self.A, self.events, self.K, boundscheck=boundscheck)
 
     @property
     def signs(self) -> FloatArray:
@@ -227,11 +216,7 @@ class FunctionModel:
     def check_policy(self, policy: Any) -> None:
         """Raise CmdpkitError unless this is a policy for a model by functions of these sizes."""
         if not hasattr(policy, "parts"):
-            own = hasattr(policy, "policy")
-            what = "it is in the attribute policy of what you gave" if own else "ck.solve(model).policy is one"
-            raise CmdpkitError(
-                f"the policy is a {type(policy).__name__}, expected one for a model by functions; {what}"
-            )
+            raise CmdpkitError(f"the policy is a {type(policy).__name__}, expected one of ck.solve(model).policy")
         made = policy.model
         if (made.space, made.A, made.criterion.horizon) != (self.space, self.A, self.criterion.horizon):
             raise CmdpkitError(f"the policy was made for {made!r}, not for {self!r}")
@@ -256,8 +241,6 @@ class FunctionModel:
         to = np.ravel_multi_index(np.array(columns).T, self.space)
         P = sparse.csr_array((p, (rows, to)), shape=(self.S * self.A, self.S)) @ self._noise()
         bounds = [replace(c, signal=x) for c, x in zip(self.constraints, signals[1:], strict=True)]
-        c = self.criterion
-        judged = {"horizon": c.horizon} if c.horizon else {"discount": c.discount} if c.discount else {}
         return CMDP(
             [P[a :: self.A] for a in range(self.A)],
             signals[0],
@@ -266,7 +249,7 @@ class FunctionModel:
             constraints=bounds,
             states=states,
             action_names=self.action_names,
-            **(judged or {"criterion": c.kind}),
+            **self.judged,
         )
 
     def _noise(self) -> Any:
@@ -403,7 +386,7 @@ def form_of(
     step = made["step"] if move is None else njit(**LOOSE)(lambda x, a, e: (move(x, a), 1.0))
     after = made.get("after") or njit(**LOOSE)(lambda y: signals)
     allowed = made.get("allowed") or njit(**LOOSE)(lambda x, a: True)
-    return Form(step, made["collect"], after, allowed, *_places(space), space, A, events, K, move is not None)
+    return Form(step, made["collect"], after, allowed, *_places(space), space, A, events, K)
 
 
 def _places(space: State) -> tuple[Any, Any, Any]:

@@ -6,9 +6,7 @@ names function, line, place, and what is expected.
 
 from __future__ import annotations
 
-import inspect
 import traceback
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,19 +46,6 @@ def _is_like(told: Any, example: Any) -> bool:
     return whole or (isinstance(example, float) and isinstance(told, (float, np.floating)))
 
 
-def check_arguments(d: int, name: str, function: Callable[..., Any]) -> None:
-    """Raise CmdpkitError if a function cannot be called as it will be."""
-    arguments = kinds_of(d, 1)[name][0]
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError as error:
-        called = "after(y)" if name == "after" else f"{name}({', '.join('xae'[: len(arguments)])})"
-        code = function.__code__
-        raise CmdpkitError(
-            f"{called} cannot be called: {error} (line {code.co_firstlineno} of {code.co_filename})"
-        ) from None
-
-
 def outcomes(model: FunctionModel, x: State) -> Outcomes:
     """What every action does in a state, by the user's functions as plain Python: its index, signals and moves.
 
@@ -72,17 +57,17 @@ def outcomes(model: FunctionModel, x: State) -> Outcomes:
             continue
         place = _place(model, x, a)
         if "move" in functions:
-            moves, told = [(_plain(model, "move", x, a), 1.0)], "move returns {then}"
+            moves = [(_plain(model, "move", x, a), 1.0)]
         else:
-            moves, told = [_plain(model, "step", x, a, e) for e in range(model.events)], "step returns {then}, {p:g}"
+            moves = [_plain(model, "step", x, a, e) for e in range(model.events)]
         for e, (then, p) in enumerate(moves):
-            there = place if "move" in functions else f"{place}, event {e}"
-            if not p >= 0:
-                wrong = "has a probability that is negative or not a number"
-                raise CmdpkitError(f"{there} {wrong}: {told.format(then=then, p=p)}")
-            if not all(0 <= i < n for i, n in zip(then, model.space, strict=True)):
-                wrong = f"leads outside of the space: {told.format(then=then, p=p)}"
-                raise CmdpkitError(f"{there} {wrong}; the space is {model.space}")
+            inside = all(0 <= i < n for i, n in zip(then, model.space, strict=True))
+            if not (p >= 0 and inside):
+                there = _place(model, x, a, None if "move" in functions else e)
+                raise CmdpkitError(
+                    f"{there} leads to {then} with probability {p:g}, expected a state of the space {model.space} and "
+                    "a probability of at least 0"
+                )
         total = sum(p for _, p in moves)
         if not abs(total - 1) <= ROW_SUM_TOLERANCE:
             raise CmdpkitError(f"{place} has probabilities that do not sum to 1: they sum to {total:.12g}")

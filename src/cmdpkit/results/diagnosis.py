@@ -15,10 +15,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cmdpkit.errors import remedy
-from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, least_sigma
+from cmdpkit.exact.diagnosis import Diagnosis, Separation, StationaryDiagnosis, TotalRange, Tradeoff, least_sigma
 from cmdpkit.exact.solution import Infeasible
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import TotalRange, Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.showing import line_width
 from cmdpkit.model.tolerances import DRAWN_INSIDE
@@ -203,7 +202,7 @@ def separation(found: Solution, rows: Sequence[Separation] | None) -> Renderable
 
 
 def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text:
-    """What a diagnosis says first: sizes, what can be reached, where one can stay forever, feasible starts."""
+    """What a diagnosis says first: sizes, what can be reached, and where one can stay forever."""
     text = Text.assemble((label(name), "bold"), f" is valid: {cmdp.criterion}, {', '.join(sizes(cmdp))}.\n")
     text.append(f"{found.reachable:,} of {found.pairs:,} states can be reached.")
     if cmdp.criterion.kind == "average":
@@ -212,10 +211,8 @@ def _stationary_sizes(name: str, cmdp: CMDP, found: StationaryDiagnosis) -> Text
         text.append(f"\nOne can stay forever in {parts} with {counted(inside, 'state')}")
         passed = found.reachable - inside
         text.append(f"; the other {passed:,} are only passed through." if passed else ".")
-    if cmdp.N and cmdp.criterion.kind != "average":
-        exact = "" if found.starts_exact else " (each by itself; together they may ask for more)"
-        starts = f"{len(found.feasible_starts):,} of {cmdp.S:,}"
-        text.append(f"\nThe bounds can be met{exact} from {starts} single start states.")
+        if len(found.components) > 1:
+            text.append(" Where one settles decides what is earned, so the optimum may need a draw at the start.")
     return text
 
 
@@ -242,16 +239,12 @@ def diagnosis_data(name: str, cmdp: CMDP, found: Diagnosis, separated: Sequence[
 
 
 def _components(found: StationaryDiagnosis) -> dict[str, Any]:
-    """Where one can stay and start; of long lists of states only the beginning, and how many there are."""
-    lists = (*found.components, found.feasible_starts)
+    """Where one can stay; of long lists of states only the beginning, and how many there are."""
     cut = f"lists of states end after {MOST_LISTED:,} names; cmdpkit.diagnose(model) has all of them"
     return {
         "end_components": [listed(part) for part in found.components],
         "end_component_sizes": [len(part) for part in found.components],
-        "feasible_starts": listed(found.feasible_starts),
-        "feasible_starts_total": len(found.feasible_starts),
-        "feasible_starts_exact": found.starts_exact,
-        "left_out": cut if any(len(names) > MOST_LISTED for names in lists) else None,
+        "left_out": cut if any(len(names) > MOST_LISTED for names in found.components) else None,
     }
 
 

@@ -383,7 +383,7 @@ def _spread(plan: str, played: Simulation, name: str, c: Constraint | None) -> S
     if c is None:
         return Spread(plan, name, mean, quantiles, None, None, None, known_by)
     counted = None
-    if known_by == "outcomes" and played.cmdp.criterion.has_horizon:
+    if isinstance(played.cmdp, CMDP) and known_by == "outcomes" and played.cmdp.criterion.has_horizon:
         counted = exact_distribution(played.cmdp, played.policy, name) if name in played.cmdp.exact else None
     side = "above" if c.sense == "at_most" else "below"
     exact = None if counted is None else getattr(counted, side)(c.bound_on_total)

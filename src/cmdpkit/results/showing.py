@@ -15,10 +15,9 @@ from rich.text import Text
 from cmdpkit.estimate.from_log import Estimate, OffPolicyEvaluation
 from cmdpkit.estimate.promise import Promise
 from cmdpkit.exact.comparison import Explanation, PolicyComparison
-from cmdpkit.exact.diagnosis import Diagnosis
+from cmdpkit.exact.diagnosis import Diagnosis, Tradeoff
 from cmdpkit.exact.large.policy import LargeSolution
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import line_width, render

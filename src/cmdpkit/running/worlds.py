@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.solution import Infeasible, StationarySolution
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.stationary.actions import gap_table
+from cmdpkit.exact.stationary import gap_table
 from cmdpkit.io.loading import build
 from cmdpkit.learners import Learner, Source, Spec
 from cmdpkit.model.cmdp import CMDP, Scale

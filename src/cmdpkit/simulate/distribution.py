@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,9 @@ import numpy as np
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
-from cmdpkit.model.compiled import compiled
+from cmdpkit.model.compiled import compiled, njit
 from cmdpkit.model.fits import check_fits
+from cmdpkit.model.functions import LOOSE, Form, FunctionModel
 from cmdpkit.model.policy import Policy
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE, ON_GRID
@@ -25,7 +27,7 @@ from cmdpkit.model.transitions import FloatArray, IntArray, Kernel
 from cmdpkit.model.validate import check_length, check_seed, index_of, is_int
 from cmdpkit.operators.chains import absorbing_states, chain_of
 from cmdpkit.operators.policies import evaluate
-from cmdpkit.simulate.random import Stream, stream, uniform
+from cmdpkit.simulate.random import Stream, generator, stream, uniform
 from cmdpkit.simulate.simulator import Noise, Simulator, reset, step
 
 if TYPE_CHECKING:
@@ -122,8 +124,8 @@ class Simulation(Shown):
     Without a horizon an episode is a run of ``steps`` steps: its discounted total, its mean per step, or its total.
     """
 
-    cmdp: CMDP  # the model in which they were played
-    policy: Policy  # that was played
+    cmdp: CMDP | FunctionModel  # the model in which they were played
+    policy: Policy | Any  # that was played
     totals: dict[str, FloatArray]  # by name, "reward" first: the total of every episode
     steps: int  # number of steps of an episode
     left_out: float = 0.0  # the weight of all later steps, or for totals the probability that a run was not yet over
@@ -159,8 +161,8 @@ class Simulation(Shown):
 
 
 def simulate_policy(
-    cmdp: CMDP,
-    policy: Policy,
+    cmdp: CMDP | FunctionModel,
+    policy: Policy | Any,
     episodes: int = 100_000,
     *,
     seed: int = 0,
@@ -174,7 +176,8 @@ def simulate_policy(
 
     Parameters
     ----------
-    cmdp, policy : the model, and a policy that fits it
+    cmdp, policy : the model, and a policy that fits it; for a model by functions, a policy that `solve` found. Such
+        models know the means of their signals alone
     episodes : how many are played
     seed : of the random numbers
     noise : "bernoulli" to draw every signal as 0 or 1 of its range, with the model's value as its mean
@@ -190,6 +193,10 @@ def simulate_policy(
     """
     check_seed(seed)
     check_length("episodes", episodes, MAX_SIMULATED)
+    if isinstance(cmdp, FunctionModel):
+        if noise != "none":
+            raise CmdpkitError(f"noise is {noise!r}, which is not for models by functions; leave it out")
+        return _simulated(cmdp, policy, int(episodes), seed, steps)
     check_fits(cmdp, policy)
     length, left_out = _run_length(cmdp, policy, steps)
     sim, discount = Simulator.lasting(cmdp, length, noise), cmdp.criterion.discount or 1.0
@@ -204,7 +211,88 @@ def simulate_policy(
     return Simulation(cmdp, policy, dict(zip(cmdp.signal_names, totals, strict=True)), length, left_out, of_means)
 
 
-def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, float]:
+def _simulated(model: FunctionModel, policy: Any, episodes: int, seed: int, steps: int | None) -> Simulation:
+    """Episodes of a policy of a model by functions; the part of a mixture is drawn at the start of each."""
+    model.check_policy(policy)
+    length, left_out = _run_length(model, policy, steps)
+    rng, form, discount = stream(seed), model.form(), model.criterion.discount or 1.0
+    starts = np.array([form.encode(x) for x in model.start]), np.cumsum(list(model.start.values()))
+    noise = tuple(part.to for part in model.noise), tuple(part.p for part in model.noise)
+    played, totals = generator(rng).multinomial(episodes, policy.weights), np.zeros((model.K, episodes))
+    order, ends = generator(rng).permutation(episodes), np.cumsum(played)
+    for part, first, last in zip(policy.parts, ends - played, ends, strict=True):
+        found = np.zeros((model.K, last - first))
+        _player(form, bool(noise[0]))(part.choice, part.drawn(), starts, noise, length, discount, rng, found)
+        totals[:, order[first:last]] = found / (length if model.criterion.kind == "average" else 1)
+    names = ("reward", *(c.name for c in model.constraints))
+    return Simulation(model, policy, dict(zip(names, totals, strict=True)), length, left_out, names)
+
+
+@lru_cache(maxsize=8)
+def _player(form: Form, factored: bool) -> Any:
+    """Compile episodes of a policy of a model by functions, one per column of totals [1 + N, n]."""
+    step, collect, after, decode, encode = form.step, form.collect, form.after, form.decode, form.encode
+    events, space, K = form.events, form.space, form.K
+
+    @njit(**LOOSE)
+    def action(choice, drawn, h, s, rng):
+        t = min(h, len(choice) - 1)
+        taken, left = np.int64(choice[t, s]), -1.0
+        for i in range(len(drawn[0])):  # the decisions that draw, of which there are at most N
+            if drawn[0][i, 0] == t and drawn[0][i, 1] == s:
+                left = (uniform(rng) if left < 0.0 else left) - drawn[1][i]
+                taken = drawn[0][i, 2]
+                if left < 0.0:
+                    break
+        return taken
+
+    @njit(**LOOSE)
+    def moved(y, to, p, rng):
+        s = 0
+        for i in range(len(space)):
+            u, w = uniform(rng), 0
+            while w < p[i].shape[1] - 1 and u >= p[i][y[i], w]:
+                u -= p[i][y[i], w]
+                w += 1
+            s = s * space[i] + to[i][y[i], w]
+        return s
+
+    @njit(**LOOSE)
+    def happened(x, a, rng):
+        u, s = uniform(rng), 0
+        for e in range(events):
+            then, p = step(x, a, e)
+            if p > 0.0:
+                s = encode(then)
+                if u < p:
+                    break
+                u -= p
+        return s
+
+    @njit(**LOOSE)
+    def play(choice, drawn, starts, noise, length, discount, rng, totals):
+        for n in range(totals.shape[1]):
+            s = starts[0][min(np.searchsorted(starts[1], uniform(rng), side="right"), len(starts[0]) - 1)]
+            weight = 1.0
+            for h in range(length):
+                x, a = decode(s), action(choice, drawn, h, s, rng)
+                own = collect(x, a)
+                for k in range(K):
+                    totals[k, n] += weight * own[k]
+                if factored:
+                    y = step(x, a, 0)[0]
+                    more = after(y)
+                    for k in range(K):
+                        totals[k, n] += weight * more[k]
+                    s = moved(y, noise[0], noise[1], rng)
+                else:
+                    s = happened(x, a, rng)
+                weight *= discount
+
+    return play
+
+
+def _run_length(cmdp: CMDP | FunctionModel, policy: Policy, steps: int | None) -> tuple[int, float]:
     """Steps of a run, which may be given where there is no horizon, and the weight of what comes after it."""
     if steps is not None and (cmdp.criterion.has_horizon or not is_int(steps) or steps < 1):
         horizon = cmdp.criterion.horizon
@@ -223,6 +311,7 @@ def _run_length(cmdp: CMDP, policy: Policy, steps: int | None) -> tuple[int, flo
                 "their length, steps=..."
             )
         return length, discount**length
+    assert isinstance(cmdp, CMDP)  # models by functions have no totals
     return _until_absorbed(cmdp, policy, steps)
 
 

@@ -11,7 +11,7 @@ ends, a discounted problem in the same way, with a new start from the start dist
 probability 1 - discount: means per step of such a run are the discounted totals times 1 - discount. Its meter
 (`StepMeter`) evaluates no policy. With the optimum v*, the prices lam and relative values h of the model, every action
 has a gap: gap(s, a) = v* + h(s) - r - lam . (g - rho) - sum P h, which is at least 0, and 0 for what the optimum does
-(see `cmdpkit.exact.stationary.actions`). Along every run of T steps
+(see `cmdpkit.exact.stationary`). Along every run of T steps
 
     T v* - sum r_t = sum gap(s_t, a_t) - lam . sum (rho - g_t) + h(s_T) - h(s_0) + noise of mean 0,
 

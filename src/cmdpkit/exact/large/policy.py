@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,27 +16,24 @@ from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
-from cmdpkit.exact.large.folder import Folder
 from cmdpkit.exact.large.source import Draws, FunctionSource, source_of
-from cmdpkit.exact.large.sweeps import Draw, Sweeps, kernels_of
+from cmdpkit.exact.large.storage import Folder, safely
+from cmdpkit.exact.large.sweeps import Draw, Sweeps
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray
 from cmdpkit.model.user_functions import State
 from cmdpkit.model.validate import Name, is_int
-from cmdpkit.operators.steps import Threads
 
 EXACT = 0.05  # share of the gap that errors of a policy's values may take, in units
 ROUNDED = 1 / 16  # share of a tolerance by which rounding may let one policy miss a threshold that the mixture meets
 MOST_MISSED = 0.4  # the same share if no program comes closer; the mixture itself may miss by the rest
 ROUNDS = 16  # most linear programs in a search for one policy
-UNLINKED = 6  # number of first programs that take the visits of the policy before, without their change
-MOST_LINKED = 2 * 10**6  # pairs times states up to which the change of visits is found
 SHARPER = 0.1  # from one program to the next, errors shrink to this share
 MAGNIFICATION = 1e3  # factor of the rows of a program, because HiGHS takes no tolerance below 1e-10
-FAR_ENOUGH = 1e-3  # share of discounted visits that may be left out where their changes are not computed
-MOST_PASSES = 2_000, 20_000  # most passes for discounted visits, without their changes and with them
+FAR_ENOUGH = 1e-3  # share of discounted visits that may be left out
+MOST_PASSES = 2_000  # most passes for discounted visits
 EVALUATED = 1e-9  # accuracy of `evaluate`, as a share of the largest value
 
 
@@ -62,7 +58,8 @@ class LargePart:
             return self.stored
         source = source_of(Sweeps(self.model), self.folder)
         source.kept.append(self.prices)
-        return np.asarray(source.order("actions", len(source.kept) - 1))
+        with safely(source.folder.path):
+            return np.asarray(source.order("actions", len(source.kept) - 1))
 
     def decision(self, t: int, s: int) -> Draw:
         """Actions and their probabilities."""
@@ -92,9 +89,9 @@ class LargePolicy:
                 odds[a] = odds.get(a, 0.0) + float(weight) * p
         return [(self.model.action_names[a], p) for a, p in sorted(odds.items())]
 
-    def totals(self, model: FunctionModel, threads: Threads = None) -> tuple[FloatArray, FloatArray]:
+    def totals(self, model: FunctionModel) -> tuple[FloatArray, FloatArray]:
         """Expected totals in a model of these sizes, [1 + N] in the user's units, and the errors of each."""
-        source = source_of(Sweeps(model, threads))
+        source = source_of(Sweeps(model))
         facts, steps = source.sweeps.facts, model.criterion.steps_in_value or 1.0
         accuracy = EVALUATED * steps * np.where(facts.size > 0, facts.size, 1.0)
         none = np.zeros((0, 3), dtype=np.int64)
@@ -230,10 +227,9 @@ def single(
 
         w(pi') = w(pi) + sum_s d'(s) sum_a pi'(a | s) (Q(s, a) - V(s)) ,
 
-    with the visits d' of pi', which follow from those of pi as the totals do. This is a linear program in the visits to
-    pairs, with one row for each state in which parts differ and one for each bound, and at an extreme point at most N
-    states draw. One transposed pass gives the visits of pi, and one more for each pair the change that it makes. At
-    first this change is left out. The policy found is evaluated, and the program is made again around it.
+    with the visits d' of pi', in whose place those of pi are taken. This is a linear program in the visits to pairs,
+    with one row for each state in which parts differ and one for each bound, and at an extreme point at most N states
+    draw. The policy found is evaluated, and the program is made again around it.
 
     Utilities [N] aim at thresholds ``aim``. They may miss them by a share of the ``tolerance`` [N] because of rounding,
     and by more only if all programs do. The policy's value has to be proved within ``goal`` of ``bound``.
@@ -254,9 +250,8 @@ def single(
             kept = LargePart(model, choice, draws), values, half
             if (missed <= ROUNDED).all():
                 return kept
-        linked = i >= UNLINKED and len(pairs) * max(len(pairs), model.S) <= MOST_LINKED
-        visits, links = _visits(model, choice, draws, pairs, linked=linked)
-        found = _program(of, visits, links, gains * signs / units, (aim - own[1:] + 2 * half[1:]) / units[1:])
+        visits = _visits(source.sweeps, choice, draws, pairs)
+        found = _program(of, visits, gains * signs / units, (aim - own[1:] + 2 * half[1:]) / units[1:])
         if found is None:
             return kept
         choice, draws = _rounded(choice, pairs, of, found, model.A)
@@ -266,16 +261,16 @@ def single(
     return kept
 
 
-def _program(of: IntArray, visits: FloatArray, links: Any, gains: FloatArray, short: FloatArray) -> FloatArray | None:
+def _program(of: IntArray, visits: FloatArray, gains: FloatArray, short: FloatArray) -> FloatArray | None:
     """Visits to the pairs at an extreme point: the largest reward that makes up for what is short [N], if possible.
 
-    ``visits`` and ``links`` are those of `_visits`, ``gains`` [n, 1 + N] what a visit to a pair gains.
+    ``visits`` [n] are those of `_visits`, ``gains`` [n, 1 + N] what a visit to a pair gains.
     """
     n, N, first = len(of), len(short), np.diff(of, prepend=-1) > 0
     rows = int(first.sum())
     flow = sparse.csc_array((np.ones(n), (of, np.arange(n))), shape=(rows, n))
     left = np.append(np.zeros(rows), np.ones(N))[:, None]  # what stays short of every bound
-    matrix = sparse.csc_array(sparse.hstack((sparse.vstack((flow - links[first], gains[:, 1:].T)), left)))
+    matrix = sparse.csc_array(sparse.hstack((sparse.vstack((flow, gains[:, 1:].T)), left)))
     low = np.append(visits[first], short) * MAGNIFICATION
     high = np.append(low[:rows], np.full(N, INFINITY))
     entries = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data * MAGNIFICATION
@@ -311,47 +306,25 @@ def _rounded(
     return made, draws
 
 
-def _visits(
-    model: FunctionModel, choice: NDArray[Any], draws: Draws, pairs: IntArray, *, linked: bool
-) -> tuple[FloatArray, Any]:
-    """Expected discounted visits [n] of a policy to the state of each pair, and how each visit to a pair changes them.
-
-    The latter is a sparse matrix [n, n]; after a visit to the pair of a column, the policy is followed. It has zeros
-    only unless ``linked``.
-    """
-    carry, carry_one = kernels_of(model.form).carry
-    stationary, discount = not model.criterion.has_horizon, model.criterion.discount or 1.0
-
-    def moved(h: int, d: FloatArray, taken: Sequence[tuple[int, float]] | None = None, at: int = -1) -> FloatArray:
-        """One step on, by the policy or, in one state, by other actions with these masses."""
-        t, then = 0 if stationary else h, np.zeros(model.S)
-        carry(d, choice[t], then)
+def _visits(sweeps: Sweeps, choice: NDArray[Any], draws: Draws, pairs: IntArray) -> FloatArray:
+    """Expected discounted visits [n] of a policy to the state of each pair, by one transposed pass."""
+    model, found, d, weight = sweeps.model, np.zeros(len(pairs)), np.zeros(sweeps.model.S), 1.0
+    for x, p in model.start.items():
+        d[model.state_index(x)] = p
+    for h in range(model.criterion.horizon or MOST_PASSES):
+        if weight <= FAR_ENOUGH:
+            break
+        t, then = h if model.criterion.has_horizon else 0, np.zeros(model.S)
+        here = pairs[:, 0] == t
+        found[here] += weight * d[pairs[here, 1]]
+        sweeps.kernels.carry(d, choice[t], then)
         for (step, s), options in draws.items():
             for a, p in options if step == t else ():
-                carry_one(s, a, p * d[s], then)
-        for a, p in taken or ():
-            carry_one(at, a, p, then)
+                for y, q in sweeps.leads(s, a):
+                    then[y] += q * (p * d[s])
         for i, part in enumerate(model.noise):
             shape = math.prod(model.space[:i]), model.space[i], math.prod(model.space[i + 1 :])
             blocks = then.reshape(shape).swapaxes(0, 1)
             then = (part.matrix.T @ blocks.reshape(shape[1], -1)).reshape(blocks.shape).swapaxes(0, 1).reshape(-1)
-        return then
-
-    def total(h: int, d: FloatArray, weight: float) -> FloatArray:
-        found, least = np.zeros(len(pairs)), (NEGLIGIBLE if linked else FAR_ENOUGH) * float(np.abs(d).sum())
-        while weight * np.abs(d).sum() > least and h < (MOST_PASSES[linked] if stationary else len(choice)):
-            here = np.full(len(pairs), True) if stationary else pairs[:, 0] == h
-            found[here] += weight * d[pairs[here, 1]]
-            d, weight, h = moved(h, d), weight * discount, h + 1
-        return found
-
-    start = np.zeros(model.S)
-    for x, p in model.start.items():
-        start[model.state_index(x)] = p
-    visits, links = total(0, start, 1.0), []
-    for t, s, a in pairs.tolist() if linked else ():
-        own = draws.get((t, s)) or ((int(choice[t, s]), 1.0),)
-        change = moved(t, np.zeros(model.S), [(a, 1.0), *((b, -p) for b, p in own)], s)
-        links.append(total(t + 1, change, discount))
-    shape = len(pairs), len(pairs)
-    return visits, sparse.csr_array(np.transpose(links) if linked else shape)
+        d, weight = then, weight * (model.criterion.discount or 1.0)
+    return found

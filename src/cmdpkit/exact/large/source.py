@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import PolicyColumn, Units
-from cmdpkit.exact.large.folder import Folder
+from cmdpkit.exact.large.storage import Folder
 from cmdpkit.exact.large.sweeps import Choice, Draw, Sweeps
+from cmdpkit.exact.solution import Infeasible
 from cmdpkit.model.transitions import FloatArray, IntArray
 
 COARSE = 1e-3  # of what signals can collect: the accuracy of the first columns, which only give units
@@ -63,7 +64,7 @@ class FunctionSource:
 
     def __init__(self, sweeps: Sweeps, folder: Folder | None = None, pulse: Pulse = lambda sweeps: None) -> None:
         self.sweeps, self.pulse = sweeps, pulse
-        self.folder = Folder(None, sweeps, 0.0) if folder is None else folder
+        self.folder = Folder(None, sweeps.ranks, sweeps.model.S, {}) if folder is None else folder
         self.N, K = sweeps.model.N, sweeps.model.K
         self.Y, self.size = sweeps.table(K), np.zeros(K)  # tables of the values of a policy, and the largest |Y|
         self.values, self.half = np.zeros(K), np.full(K, np.inf)  # the values at the start are known to +- half
@@ -141,6 +142,10 @@ class FunctionSource:
         while order := self.sweeps.ranks.shared():
             name, arguments = order
             getattr(self, name)(*arguments)
+
+    def infeasible(self, *found: Any) -> None:
+        """Raise the error that rank 0 raises, without its policy."""
+        raise Infeasible(self.sweeps.model, None, *found)
 
     def _call(self, *call: Any) -> dict[str, Any]:
         """A result from the journal, or found by all ranks and written there."""
@@ -330,15 +335,14 @@ class BackwardSource(FunctionSource):
 
     def actions(self, policy: int) -> Any:
         """All actions [H, S] of a kept policy, on rank 0: found by another pass."""
-        sweeps, prices = self.sweeps, self.kept[policy]
-        shape = int(sweeps.model.criterion.horizon or 1), sweeps.model.S
-        folder = self.folder if sweeps.ranks.rank == 0 else Folder(None, sweeps, 0.0)
+        model, ranks, prices = self.sweeps.model, self.sweeps.ranks, self.kept[policy]
         name = f"actions-{hashlib.sha256(prices.tobytes()).hexdigest()[:16]}.bin"
-        whole = folder.room(name, shape, sweeps.choices().dtype)
+        whole = self.folder.room(name, (int(model.criterion.horizon or 1), model.S), self.sweeps.choices().dtype)
 
         def gather(h: int, choice: Choice) -> None:
-            found = sweeps.ranks.gathered(choice)
-            whole[h] = 0 if found is None else found
+            found = ranks.gathered(choice)
+            if found is not None:
+                whole[h] = found
 
         self.backward(prices, use=gather)
         return whole

@@ -10,9 +10,10 @@ The expectation takes one coordinate after the other: sum(w_i) operations per st
 action; the coordinates of a model of events do not move by themselves. Nothing is added up across states, so threads
 and ranks do not change a bit.
 
-A kernel takes up to `BLOCK` states of one row together, which differ in their last coordinate only. Its loops are over
-these states, one action and one event at a time: whatever the user's functions compute of the action and the other
-coordinates is then computed once, and the rest on several states at once by the processor.
+The operators of `cmdpkit.operators` take one row of transitions at a time. A kernel of this module takes up to `BLOCK`
+states together, which differ in their last coordinate only. Its loops are over these states, one action and one event
+at a time: whatever the user's functions compute of the action and the other coordinates is then computed once, and the
+rest on several states at once by the processor.
 """
 
 from __future__ import annotations
@@ -20,22 +21,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.large.ranks import Ranks
+from cmdpkit.exact.large.storage import Ranks
 from cmdpkit.model.compiled import compiled, njit
 from cmdpkit.model.functions import LOOSE, Form, FunctionModel, Part
 from cmdpkit.model.tolerances import ROUNDOFF, ROW_SUM_TOLERANCE
 from cmdpkit.model.transitions import BoolArray, FloatArray
 from cmdpkit.model.user_functions import LARGEST, wrong_in
-from cmdpkit.operators.steps import Threads, thread_count
+from cmdpkit.operators.steps import CHUNK_WORK, Steps, Threads
 
 PIECES = 64  # of a sweep, which threads take one after the other
 BLOCK = 256  # states that a kernel takes together
@@ -48,9 +47,8 @@ class Kernels(NamedTuple):
 
     improve: Any
     sweep: Any
-    once: Any  # what one action gives in one state
     expect: Any  # the table of what follows a decision
-    carry: Any  # visits one step on: of all states without a draw, and of one state and action
+    carry: Any  # the visits to all states without a draw, one decision on
 
 
 class Inspection(NamedTuple):
@@ -65,7 +63,7 @@ class Inspection(NamedTuple):
 @lru_cache(maxsize=8)
 def kernels_of(form: Form) -> Kernels:
     """Compile the sweeps of a form."""
-    step, collect, after, allowed, decode, encode, _, space, A, events, K, _ = form
+    step, collect, after, allowed, decode, encode, _, space, A, events, K = form
     inner, last, d = math.prod(space[1:]), space[-1], len(space)
     sizes, strides = np.array(space), np.array([math.prod(space[i + 1 :]) for i in range(d)])
 
@@ -151,28 +149,12 @@ def kernels_of(form: Form) -> Kernels:
             s += n
 
     @njit(**LOOSE)
-    def once(s, a, base, E, out):
-        x = decode(s)
-        own = collect(x, a)
-        for k in range(K):
-            out[k] = own[k]
-        for e in range(events):
-            then, p = step(x, a, e)
-            for k in range(K):
-                out[k] += p * E[k, np.uint64(encode(then) - base * inner)]
-
-    @njit(**LOOSE)
-    def carry_one(s, a, mass, out):
-        x = decode(s)
-        for e in range(events):
-            then, p = step(x, a, e)
-            out[encode(then)] += p * mass
-
-    @njit(**LOOSE)
     def carry(d, choice, out):
         for s in range(len(d)):
             if d[s] != 0.0 and choice[s] != A:
-                carry_one(s, np.int64(choice[s]), d[s], out)
+                for e in range(events):
+                    then, p = step(decode(s), np.int64(choice[s]), e)
+                    out[encode(then)] += p * d[s]
 
     @njit(**LOOSE)
     def expect(lo, hi, base, weights, discount, to, p, Y, E):
@@ -198,13 +180,13 @@ def kernels_of(form: Form) -> Kernels:
                             value += weights[j, k] * own[k]
                         E[j, begin + c + n] = value
 
-    return Kernels(improve, sweep, once, expect, (carry, carry_one))
+    return Kernels(improve, sweep, expect, carry)
 
 
 @lru_cache(maxsize=8)
 def inspector_of(form: Form) -> Any:
     """Compile the inspection of all states by functions in a form."""
-    step, collect, after, allowed, decode, _, inside, _, A, events, K, _ = form
+    step, collect, after, allowed, decode, _, inside, _, A, events, K = form
 
     @njit(**LOOSE)
     def inspect(lo, hi, at, lowest, highest, size, reads, row_error):
@@ -236,7 +218,7 @@ def inspector_of(form: Form) -> Any:
 
 def inspected(model: FunctionModel, states: Iterable[tuple[int, int]]) -> tuple[int, Inspection, BoolArray]:
     """Check states lo .. hi - 1 for each pair: the first wrong one or -1, what is found, and which planes are read."""
-    K, inspect, at = model.K, inspector_of(model.checked_form), np.zeros(1, dtype=np.int64)
+    K, inspect, at = model.K, inspector_of(model.form(boundscheck=True)), np.zeros(1, dtype=np.int64)
     found = np.full(K, np.inf), np.full(K, -np.inf), np.zeros(K)
     reads, row_error, wrong = np.zeros(model.space[0], dtype=bool), np.zeros(1), -1
     for lo, hi in states:
@@ -296,10 +278,9 @@ class Sweeps:
     """The sweeps of a model on threads, and on ranks if there are several; counts them in ``done``."""
 
     def __init__(self, model: FunctionModel, threads: Threads = None, comm: Any = None) -> None:
-        self.model, self.kernels, self.ranks = model, kernels_of(model.form), Ranks(comm, model.space)
+        self.model, self.kernels, self.ranks = model, kernels_of(model.form()), Ranks(comm, model.space)
         self._refuse_too_large()
-        n = thread_count(threads)
-        self.pool = ThreadPoolExecutor(n) if n > 1 else None
+        self.pieces = Steps(1, self.ranks.hi - self.ranks.lo, PIECES * CHUNK_WORK, threads)
         parts = model.noise or (Part(np.arange(model.space[0])[:, None], np.ones(1)),)
         to, p = [part.to for part in parts], [part.p for part in parts]
         self.noise = tuple(tuple(np.ascontiguousarray(x.T) for x in both) for both in (to, p))
@@ -327,16 +308,11 @@ class Sweeps:
         return self.table(dtype=np.uint8 if self.model.A < 255 else np.uint16)
 
     def over(self, work: Callable[[int, int], Any]) -> list[Any]:
-        """Call work(first plane, last plane + 1) for pieces of the owned planes, on all threads."""
-        r = self.ranks
-        edges = np.unique(np.linspace(r.lo, r.hi, min(PIECES, r.hi - r.lo) + 1).astype(int)).tolist()
-        if self.pool is None:
-            return [work(*piece) for piece in pairwise(edges)]
-        futures = [self.pool.submit(work, *piece) for piece in pairwise(edges)]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            wait(futures)  # also after Ctrl-C, because threads write to arrays of the caller
+        """Call work(first plane, last plane + 1) for pieces of the owned planes, on all threads, in any order."""
+        found: list[Any] = []
+        first = self.ranks.lo
+        self.pieces.backward(lambda _, __, low, high: found.append(work(first + low, first + high)))
+        return found
 
     def owned(self, s: Any) -> tuple[Any, Any]:
         """Which of these states are owned here, and where they are stored."""
@@ -407,11 +383,17 @@ class Sweeps:
         top = self.ranks.largest(np.concatenate((-np.min(low, axis=0), *np.max([high, size], axis=1))))
         return -top[:K], top[K : 2 * K], top[2 * K :]
 
+    def leads(self, s: int, a: int) -> list[tuple[int, float]]:
+        """The states where action a leads at once, and their probabilities."""
+        form, x = self.model.form(), self.model.state(s)
+        return [(form.encode(then), p) for then, p in (form.step(x, a, e) for e in range(form.events))]
+
     def once(self, s: int, a: int) -> FloatArray:
         """What action a in a state that is owned here gave in the last sweep, [K]."""
-        out = np.empty(self.model.K)
-        self.kernels.once(s, a, self.ranks.base, self.E, out)
-        return out
+        found: FloatArray = np.array(self.model.form().collect(self.model.state(s), a))
+        for then, p in self.leads(s, a):
+            found += p * self.E[:, then - self.ranks.stored.start]
+        return found
 
     def rounding(self, weights: FloatArray, size: FloatArray) -> FloatArray:
         """Largest error of a computed T h, for every row of weights [J, K], if |Y| is at most size [K].

@@ -28,7 +28,7 @@ from cmdpkit.model.transitions import FloatArray
 from cmdpkit.operators.chains import long_run_shares, within
 
 if TYPE_CHECKING:
-    from cmdpkit.exact.stationary.sources import Stationary
+    from cmdpkit.exact.stationary import Stationary
 
 TIGHTENINGS = 5  # times that bounds are tightened where a bridged policy misses them by rounding
 APART = 1e-9  # share of an occupancy that may get lost when its columns become one policy

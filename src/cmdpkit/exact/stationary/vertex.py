@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from cmdpkit.exact.stationary.parts import Methods, PolicyValues, ScaledPart, advantages, with_values
 from cmdpkit.exact.stationary.problem import ComponentRows, marked
-from cmdpkit.exact.vertex import null_vector
 from cmdpkit.model.tolerances import FEASIBLE, NEGLIGIBLE
 from cmdpkit.model.transitions import FloatArray, IntArray
 from cmdpkit.operators.chains import Chain, closed_classes, within
@@ -302,3 +301,12 @@ def _shifted(
     np.subtract.at(p, base[owner[extra]], p[extra])
     good = (p >= 0).all() and reached[0] >= mixed - AGREES and (reached[1:] >= rho - AGREES).all()
     return p if good else None
+
+
+def null_vector(effects: FloatArray, least: float) -> FloatArray | None:
+    """A combination of the columns of effects [binding, directions] that is zero up to `least`, if there is one."""
+    rows, columns = effects.shape
+    if rows == 0:
+        return np.asarray(np.eye(1, columns)[0])
+    _, singular, right = np.linalg.svd(effects)
+    return None if int((singular > least).sum()) == columns else np.asarray(right[-1], dtype=float)

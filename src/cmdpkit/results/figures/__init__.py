@@ -16,9 +16,9 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.comparison import PolicyComparison
+from cmdpkit.exact.diagnosis import Tradeoff
 from cmdpkit.exact.solution import Solution
 from cmdpkit.exact.solver import solve_fully
-from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy

@@ -13,8 +13,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.comparison import PolicyComparison
+from cmdpkit.exact.diagnosis import Tradeoff
 from cmdpkit.exact.solver import Solution
-from cmdpkit.exact.tradeoff import Tradeoff
 from cmdpkit.model.cmdp import CMDP, Grid
 from cmdpkit.model.decisions import all_rows
 from cmdpkit.model.policy import Policy

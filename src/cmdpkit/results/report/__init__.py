@@ -17,8 +17,8 @@ import numpy as np
 
 from cmdpkit import __version__
 from cmdpkit.errors import CmdpkitError
+from cmdpkit.exact.diagnosis import Tradeoff, tradeoff
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.tradeoff import Tradeoff, tradeoff
 from cmdpkit.io.formats.sheet import csv_cell
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.policy import Policy

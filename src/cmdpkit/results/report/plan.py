@@ -16,8 +16,8 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.comparison import Judged, PolicyComparison, compare_policies
+from cmdpkit.exact.diagnosis import tradeoff
 from cmdpkit.exact.solver import Solution, solve_fully
-from cmdpkit.exact.tradeoff import tradeoff
 from cmdpkit.io.atomic import write_text
 from cmdpkit.model.cmdp import CMDP
 from cmdpkit.model.constraints import Constraint

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cmdpkit import envs
 from cmdpkit.envs.gym import GymTable
 from cmdpkit.errors import CmdpkitError
-from cmdpkit.exact.large.folder import digest_of
+from cmdpkit.exact.large import digest_of
 from cmdpkit.exact.large.sweeps import Sweeps
 from cmdpkit.model import showing
 from cmdpkit.model.cmdp import CMDP, Scale
@@ -150,7 +150,7 @@ class FunctionEnv(gymnasium.Env[Any, Any]):
                 f"table of at most {MOST_ENTRIES:.2g}; merge states, or make the horizon shorter"
             )
         sweeps = Sweeps(model)
-        facts, form = sweeps.facts, model.form
+        facts, form = sweeps.facts, model.form()
         self.digest = digest_of(sweeps)
         ranges = list(zip(facts.lowest.tolist(), facts.highest.tolist(), strict=True))
         self.metadata = {"render_modes": [], "reward_range": ranges[0], "cost_ranges": ranges[1:]}
@@ -171,7 +171,7 @@ class FunctionEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take one step; an action that does not exist raises CmdpkitError."""
-        model, form, x = self.model, self.model.form, self.model.state(self._s)
+        model, form, x = self.model, self.model.form(), self.model.state(self._s)
         if self._h == self.H:
             raise CmdpkitError("there is no episode: call reset() first")
         if action not in self.action_space or not self.allowed[self._s, int(action)]:
