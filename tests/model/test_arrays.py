@@ -273,7 +273,7 @@ NO_ARRAY = {
     "whole numbers that are written to a file": """
         Experiment(seeds) Run(readings) bench(seeds)""",
     "a policy, or for models by functions a solution or a function": """
-        EventModel.check_policy(policy) FactoredModel.check_policy(policy) evaluate(policy)""",
+        EventModel.check_policy(policy) FactoredModel.check_policy(policy) evaluate(policy) simulate_policy(policy)""",
     "three sizes": "Kernel.from_entries(shape) Outcomes.from_entries(shape)",
     "models by functions, whose parts tests/exact/test_large.py compares with arrays": """
         EventModel FactoredModel EventModel.state_index(x) FactoredModel.state_index(x) Part(p) Part(to)

@@ -321,7 +321,9 @@ class _Reader:
                     unfinished[i] = True
                 elif self.horizon is None or step[i] + 1 < self.horizon:
                     told = "next_state is empty, and no row of this episode follows"
-                    remedy = "fill in where it led, in a column next_state"
+                    remedy = "fill in where it led"
+                    if not self.has_next:
+                        remedy = "add a column next_state, which is empty except where an episode ends before its time"
                     self.faults.add("the last next_state of an episode is empty", i, told, remedy)
         return nexts, unfinished
 

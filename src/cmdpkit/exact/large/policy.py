@@ -61,6 +61,12 @@ class LargePart:
         with safely(source.folder.path):
             return np.asarray(source.order("actions", len(source.kept) - 1))
 
+    def drawn(self) -> tuple[IntArray, FloatArray]:
+        """The decisions that draw, as rows of step, state and action [n, 3], and their probabilities [n]."""
+        rows = [(t, s, a, p) for (t, s), options in self.draws.items() for a, p in options]
+        places = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
+        return places, np.array([row[3] for row in rows], dtype=float)
+
     def decision(self, t: int, s: int) -> Draw:
         """Actions and their probabilities."""
         return self.draws.get((t, s)) or ((int(self.choice[t, s]), 1.0),)
