@@ -263,7 +263,7 @@ NO_ARRAY = {
         gym.GymWorld(constraints) learn(constraints) read_explicit(constraints)
         read_model(constraints) testing.check_env(constraints)""",
     "options of a figure, among them its size in inches": """
-        Estimate.plot(size) Policy.plot(size) Simplified.plot(options) Solution.plot(options)""",
+ Policy.plot(size) Simplified.plot(options) Solution.plot(options)""",
     "a list of objects that are no numbers": """
         Experiment(algorithms) Experiment(environments) Experiment.of(document) Mixture(policies) bench(algorithms)
         bench(environments) execute(runs) import_run(policies) Study(failures) Study(records)
