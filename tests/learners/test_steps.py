@@ -141,7 +141,7 @@ def test_models_that_cannot_be_learned_are_refused():
     with pytest.raises(ck.CmdpkitError, match="settles in one of several parts"):
         ck.learn("one-way", "cl-pri", steps=10)
     P, r = [[[0, 1.0]], [[0, 1.0]]], [[1.0], [0.0]]
-    with pytest.raises(ck.CmdpkitError, match="judged by totals until absorption; no algorithm can; give it a discount or a horizon"):
+    with pytest.raises(ck.CmdpkitError, match="judged by totals until absorption; no algorithm can"):
         ck.learn(ck.CMDP(P, r, criterion="total"), "cl-pri", steps=10)
 
 
