@@ -20,8 +20,8 @@ import numpy as np
 
 import cmdpkit as ck
 from bench._suite import halfway
-from cmdpkit.exact.highs import build_lp
 from cmdpkit.exact.large.sweeps import Sweeps
+from cmdpkit.exact.master import build_lp
 from cmdpkit.exact.sources import Induction, columns_of
 from cmdpkit.model.compiled import njit
 from cmdpkit.model.transitions import Rows

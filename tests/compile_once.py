@@ -41,7 +41,7 @@ def compile_once() -> None:
     """
     if "fcntl" not in globals():
         return
-    from cmdpkit.model.code_on_disk import CodeOnDisk  # not before coverage has begun
+    from cmdpkit.model.compiled import CodeOnDisk  # not before coverage has begun
 
     LOCKS.mkdir(parents=True, exist_ok=True)
     compile_here = Dispatcher.compile

@@ -7,7 +7,7 @@ from numba import typeof
 from cmdpkit.learners import Spec, load, opdop, opt_dual
 from cmdpkit.learners._episodes import play_episodes
 from cmdpkit.learners._model_based.iterating import update_values
-from cmdpkit.model.code_on_disk import ingredients
+from cmdpkit.model.compiled import ingredients
 from cmdpkit.model.transitions import Kernel, Rows
 from instances import tiny
 

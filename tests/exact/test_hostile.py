@@ -140,7 +140,7 @@ def test_a_policy_that_misses_a_bound_is_an_error_and_never_a_solution(monkeypat
 
 
 def test_when_the_lp_solver_gives_up_the_error_says_what_to_do(monkeypatch):
-    monkeypatch.setattr("cmdpkit.exact.highs.run", lambda highs: "Unknown")
+    monkeypatch.setattr("cmdpkit.exact.master.run", lambda highs: "Unknown")
     with pytest.raises(ck.CmdpkitError, match='method="columns" does not depend on it'):
         ck.solve(unreachable(7.5), "lp")
     monkeypatch.setattr(_Candidate, "good", lambda self, relative_gap=0.0: False)

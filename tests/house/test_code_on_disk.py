@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numba import njit, typeof
 
-from cmdpkit.model.code_on_disk import cache_folder, ingredients
-from cmdpkit.model.compiled import COMPILE_METER, Compiled, primitive
+from cmdpkit.model.compiled import COMPILE_METER, Compiled, cache_folder, ingredients, primitive
 from cmdpkit.operators import steps
 from cmdpkit.operators.rows import Rows, expect
 

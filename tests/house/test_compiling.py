@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import cmdpkit as ck
 from cmdpkit.exact.solver import Watch
 from cmdpkit.model import showing
-from cmdpkit.model.code_on_disk import parts_of
-from cmdpkit.model.compiled import COMPILE_METER, CompileMeter, compiled
+from cmdpkit.model.compiled import COMPILE_METER, CompileMeter, compiled, parts_of
 from cmdpkit.model.showing import Field, StatusLines
 from cmdpkit.operators import steps
 

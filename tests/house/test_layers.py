@@ -104,7 +104,7 @@ def test_every_function_that_is_not_compiled_says_its_types():
 
 @pytest.mark.parametrize(
     ("words", "homes"),
-    [("import highspy", ["exact/highs.py"]), ("numba import", ["model/code_on_disk.py", "model/compiled.py"])],
+    [("import highspy", ["exact/master.py"]), ("numba import", ["model/compiled.py"])],
 )
 def test_other_solvers_and_compilers_are_set_up_in_one_place(words, homes):
     """`model/compiled.py`, for example, says with which options functions are compiled."""

@@ -21,8 +21,7 @@ from typer.testing import CliRunner
 from cmdpkit.cli.shared import Verbs
 from cmdpkit.errors import CmdpkitError
 from cmdpkit.experiments.backends import without_main
-from cmdpkit.model.code_on_disk import CodeOnDisk
-from cmdpkit.model.compiled import OPTIONS, PART_OPTIONS, compiled
+from cmdpkit.model.compiled import OPTIONS, PART_OPTIONS, CodeOnDisk, compiled
 
 
 def test_numba_compiles_without_reference_counts_and_then_refuses_an_allocation():

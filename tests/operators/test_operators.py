@@ -13,8 +13,7 @@ import pytest
 from cmdpkit.model.compiled import ONE, compiled, readonly
 from cmdpkit.model.decisions import Decisions, of_table
 from cmdpkit.model.transitions import Kernel, Rows, Signals
-from cmdpkit.operators.best_rows import BestRows
-from cmdpkit.operators.rows import Stepped, at_most, expect, expect2, prepare, push, row_of
+from cmdpkit.operators.rows import BestRows, Stepped, at_most, expect, expect2, prepare, push, row_of
 from cmdpkit.operators.steps import (
     NO_CHOICE,
     all_drawn,

@@ -1,7 +1,7 @@
 """Boxes of models: an interval for every transition probability, as sparse as the counts, and known models beside them.
 
 Of a row, the next states that were seen have an interval each, and all others share the interval [0, unseen]. This is
-`operators.best_rows.BestRows`, on the lists of `Counts`, so that all operators work on a box: they take the
+`operators.rows.BestRows`, on the lists of `Counts`, so that all operators work on a box: they take the
 distribution of each row that is best for the values at hand. The start distribution is a box of one row. A `Known`
 model has the same two parts, without intervals; the functions here and the planners take both.
 
@@ -33,8 +33,7 @@ from cmdpkit.model.compiled import call, compiled, primitive, readonly
 from cmdpkit.model.decisions import Decisions, one_hot, undrawn
 from cmdpkit.model.tolerances import FEASIBLE, MAX_UNEXPLAINED_GAP, NEGLIGIBLE, NOTHING_MISSING
 from cmdpkit.model.transitions import BoolArray, FloatArray, IntArray, Kernel, Rows, Signals
-from cmdpkit.operators.best_rows import BestRows
-from cmdpkit.operators.rows import expect, prepare, row_of
+from cmdpkit.operators.rows import BestRows, expect, prepare, row_of
 from cmdpkit.operators.steps import NO_CHOICE, all_drawn, flow, induction, occupy
 
 
@@ -138,7 +137,7 @@ NO_VALUES = np.zeros((0, 1, 1))  # in the place of action values that nobody ask
 
 
 class BestPair(NamedTuple):
-    """A policy and the model chosen with it, which `operators.best_rows` writes row by row from the order of states."""
+    """A policy and the model chosen with it, which `BestRows` writes row by row from the order of states."""
 
     policy: Decisions  # its actions, choice [H, S]
     V: FloatArray  # [L, S]: values of the objective from step h on, in place h % L

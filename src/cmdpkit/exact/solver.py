@@ -19,7 +19,7 @@ import numpy as np
 
 from cmdpkit.errors import CmdpkitError, quoted
 from cmdpkit.exact.columns import Found, Optimum, Pool
-from cmdpkit.exact.highs import occupancy_lp
+from cmdpkit.exact.master import occupancy_lp
 from cmdpkit.exact.solution import Solution as Solution
 from cmdpkit.exact.solution import StationarySolution, explain_infeasible
 from cmdpkit.exact.sources import Horizon, columns_of, read_off

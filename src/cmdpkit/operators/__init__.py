@@ -6,7 +6,6 @@ arrays. In the order of the imports:
 
     rows              transition rows in several forms, and what can be done with one row: `expect`, `push`, ...
     row_lists         rows selected, joined, searched, and turned into SciPy matrices and back
-    best_rows         the form of a box of models: of every row, the distribution with the largest expectation
     steps             operators on one step: `bellman`, `lookahead`, `backup`, `occupy`, `sweep`; and over many steps:
                       `induction`, `flow`, `sweeps`, and their threads
     chain_systems, chains   Markov chains: shares of time, relative values, expected visits

@@ -189,7 +189,7 @@ def _write(node: ast.AST, out: list[str], imports: list[ast.Import | ast.ImportF
 
 def _compiled(thing: Coded) -> list[Any]:
     """The compiled functions of a class or function that is in no file, as in a notebook, where there is no source."""
-    from cmdpkit.model.code_on_disk import instructions  # with it comes Numba
+    from cmdpkit.model.compiled import instructions  # with it comes Numba
 
     members = {"": thing} if isinstance(thing, FunctionType) else vars(thing)
     functions = {name: getattr(x, "__func__", x) for name, x in members.items()}

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cmdpkit.errors import CmdpkitError, quoted
-from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
 from cmdpkit.exact.large.source import Draws, FunctionSource, source_of
 from cmdpkit.exact.large.storage import Folder, safely
 from cmdpkit.exact.large.sweeps import Draw, Sweeps
+from cmdpkit.exact.master import INFINITY, answer, configured, program, run
 from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.showing import Shown
 from cmdpkit.model.tolerances import NEGLIGIBLE

@@ -3,7 +3,7 @@
 `problem` cuts a model to the states that matter, with actions as rows. `parts` has the problem in units of its own and
 the values of a policy. `pricing` finds the best policy for one objective and evaluates policies, with bounds that hold
 whatever the rounding; `careful` does the same with proved errors where numbers of very different size meet, and has the
-choice between the two. `multichain` puts several end components together. `Stationary`, below, turns policies into
+choice between the two. `plans` puts several end components together. `Stationary`, below, turns policies into
 columns, and `plans`, with `vertex`, mixtures of columns into policies. `gap_table` says what single
 actions are worth.
 """
@@ -20,12 +20,6 @@ from cmdpkit.errors import CmdpkitError
 from cmdpkit.exact.columns import CONVERGED_GAP, Found, Parts, PolicyColumn, Units
 from cmdpkit.exact.stationary import plans
 from cmdpkit.exact.stationary.careful import CAREFUL, methods_for, profiled
-from cmdpkit.exact.stationary.multichain import (
-    SeveralParts,
-    first_settled,
-    methods_for_several,
-    several_parts,
-)
 from cmdpkit.exact.stationary.parts import (
     DENSE,
     ELIMINATION,
@@ -37,6 +31,12 @@ from cmdpkit.exact.stationary.parts import (
     first_policy,
     part_of,
     unevaluated,
+)
+from cmdpkit.exact.stationary.plans import (
+    SeveralParts,
+    first_settled,
+    methods_for_several,
+    several_parts,
 )
 from cmdpkit.exact.stationary.pricing import FACTORED, QUICK
 from cmdpkit.exact.stationary.problem import (

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cmdpkit.estimate.counts import new_episode
-from cmdpkit.exact.highs import INFINITY, answer, configured, program, run
+from cmdpkit.exact.master import INFINITY, answer, configured, program, run
 from cmdpkit.learners import Spec
 from cmdpkit.learners._closed_loop import Ledger, book
 from cmdpkit.learners._episodes import choose, learn, show

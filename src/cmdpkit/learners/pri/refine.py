@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cmdpkit.exact.highs import INFINITY, Highs, answer, configured, program, run
+from cmdpkit.exact.master import INFINITY, Highs, answer, configured, program, run
 from cmdpkit.learners import Source, Spec
 from cmdpkit.learners.contract import Saved
 from cmdpkit.learners.pri.presets import PRIParams, rad
