@@ -1,13 +1,14 @@
 """Counting, estimating and keeping estimates up to date against bookkeeping in plain Python."""
 
 from collections import Counter, defaultdict
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from box_oracle import Sides
 
 from cmdpkit.estimate.boxes import grown, new_box, update_box
-from cmdpkit.estimate.counts import Counts, frequencies
+from cmdpkit.estimate.counts import Counts, frequencies, kernel_of
 from cmdpkit.estimate.radii import AllTimes, Bernstein
 from cmdpkit.learners._model_based.learner import Belief
 from cmdpkit.operators.row_lists import matrix_of
@@ -144,3 +145,31 @@ def test_pooled_counts_keep_the_parts_of_an_episode_apart_to_its_last_step():
             assert record[2::2] == pytest.approx(sum((x**2 for x in earned), np.zeros(1 + N)))
             assert moves[1::2] == pytest.approx(counts.marks[:, reached].sum(axis=1))
     assert len(no_counts(H, S, A, N).parts) == len(no_counts(H, S, A, N).part_moves) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("declared", [False, True])
+def test_rows_of_weights_are_shares_of_their_sum_whatever_the_order_of_the_entries(seed, declared):
+    """Against fractions: entries come in any order, some twice and some with weight 0, and some rows have none."""
+    rng = np.random.default_rng([5, seed])
+    T, n = int(rng.integers(1, 4)), int(rng.integers(0, 40))
+    R = T * S * A
+    rows, to = rng.integers(0, R, n) // 2 * 2, rng.integers(0, S, n)  # rows of odd number are never seen
+    weights = rng.integers(0, 4, n) / 8
+    unknown = rng.integers(0, S, R) if declared else None
+    exact = [[Fraction(0)] * S for _ in range(R)]
+    for row, s_next, weight in zip(rows, to, weights, strict=True):
+        exact[row][s_next] += Fraction(weight)
+    for row, shares in enumerate(exact):
+        total = sum(shares)
+        if total == 0:
+            exact[row] = [Fraction(int(s == (unknown[row] if declared else row // A % S))) for s in range(S)]
+        else:
+            exact[row] = [x / total for x in shares]
+    kernel = kernel_of((T, S, A), rows, to, weights, unknown)
+    assert kernel.shape == (T, S, A) and (kernel.prob > 0).all()
+    found = np.concatenate([kernel.dense(T)[t].reshape(-1, S) for t in range(T)])
+    assert np.abs(found - np.array(exact, dtype=float)).max() <= 2**-52
+    for row in range(R):
+        own = kernel.successors[kernel.indptr[row] : kernel.indptr[row + 1]]
+        assert (np.diff(own) > 0).all()  # every next state once, and rising

@@ -192,6 +192,19 @@ def test_every_entry_names_the_place_of_an_index_outside_of_an_array(tmp_path):
             use()
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ((ck.CMDP([[[1.0]]], [[1.0]], horizon=2),), "is for models by functions, got CMDP.*cmdpkit.diagnose says"),
+        ((events(), 0), "states is 0, expected a whole number, at least 1"),
+        ((events(), 2.5), "states is 2.5, expected a whole number, at least 1"),
+    ],
+)
+def test_what_a_check_refuses(given, told):
+    with pytest.raises(ck.CmdpkitError, match=told):
+        ck.check(*given)
+
+
 def test_whole_numbers_and_truth_values_are_probabilities_too():
     for step in (lambda x, a, e: (x, 1 - e), lambda x, a, e: (x, e == 0)):
         model = events(step)

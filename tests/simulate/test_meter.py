@@ -148,21 +148,6 @@ def test_without_a_model_only_realised_totals_are_known():
     assert tally.realised.violation[1] == pytest.approx(n - use)
 
 
-def test_a_block_of_episodes_of_one_policy_is_added_at_once():
-    cmdp = awkward()
-    v, w = evaluate(cmdp, Policy.uniform(cmdp))
-    meter = Meter.of(cmdp, 3.0)
-    meter.add(7, np.array([v, *(cmdp.signs * w)]), np.array([10.0, 11.0, 12.0]))
-    tally = meter.tally()
-    assert tally.length == 7
-    assert tally.weak.regret == pytest.approx(7 * (3 - v))
-    np.testing.assert_allclose(tally.weak.violation, [7 * (w[0] - 12), 7 * (1 - w[1])])
-    np.testing.assert_allclose(tally.strong.violation, np.maximum(tally.weak.violation, 0))
-    assert tally.unsafe == (7 if (tally.weak.violation > 0).any() else 0)
-    scale = cmdp.reward_scale
-    assert tally.realised.regret == pytest.approx(21 - (10 * scale.span + 7 * cmdp.H * scale.low))
-
-
 @pytest.mark.parametrize(("miss", "unsafe"), [(0.5, 1), (1e-6, 1), (1e-12, 0), (0.0, 0), (-0.5, 0)])
 def test_a_policy_whose_values_are_known_is_unsafe_if_any_bound_is_missed_by_more_than_rounding(miss, unsafe):
     cmdp = awkward()

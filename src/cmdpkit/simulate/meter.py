@@ -113,16 +113,6 @@ class Meter(NamedTuple):
             clock=np.array([0, 0, 1, 0, 0]),
         )
 
-    def add(self, n: int, values: FloatArray, totals: FloatArray) -> None:
-        """Count n episodes of one policy: its v, w [1+N] in the user's units, and the realised totals in unit scale."""
-        self.clock[EPISODES] += n
-        self.clock[EVALUATIONS] += 1
-        self.clock[STALE] = 1
-        self.clock[UNSAFE] += n * _unsafe(self.target, values)
-        self.sums[EXACT] += n * values
-        self.sums[SHORTFALL] += n * np.maximum(self.target - values, 0.0)
-        self.sums[REALISED] += totals
-
     def hold(self, values: FloatArray) -> None:
         """Use these values for the current policy, until `watch` is given another one."""
         self.values[:] = values

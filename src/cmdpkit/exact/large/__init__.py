@@ -31,6 +31,7 @@ from cmdpkit.model.functions import FunctionModel
 from cmdpkit.model.tolerances import FEASIBLE
 from cmdpkit.model.transitions import FloatArray
 from cmdpkit.model.user_functions import outcomes, wrong_in
+from cmdpkit.model.validate import is_int
 from cmdpkit.operators.steps import Threads
 
 GAP = 1e-6  # relative, unless another is asked for
@@ -266,6 +267,13 @@ def check(model: FunctionModel, states: int = 10_000) -> Checked:
         ...
     cmdpkit.CmdpkitError: state (3,), action 'go' (index 0), event 1 leads to (4,) with probability 0.5, expected ...
     """
+    if not isinstance(model, FunctionModel):
+        raise CmdpkitError(
+            f"check is for models by functions, got {quoted(model)}; a model with arrays is checked when it is made, "
+            "and cmdpkit.diagnose says more about it"
+        )
+    if not is_int(states) or states < 1:
+        raise CmdpkitError(f"states is {quoted(states)}, expected a whole number, at least 1")
     drawn = np.arange(model.S) if states >= model.S else np.random.default_rng(0).integers(0, model.S, states)
     for s in drawn[:PLAIN].tolist():
         outcomes(model, model.state(s))
